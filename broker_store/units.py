@@ -19,6 +19,9 @@ from typing import Annotated, Any, TypeVar
 
 Fact = TypeVar("Fact")
 
+# JSON that is passed on: of Redis, of a command, of REST. What is read of it becomes a fact
+Document = dict[str, Any]
+
 SMALL = object()
 Small = Annotated[int, SMALL]  # stays below 2**31
 Moment = Annotated[int, "milliseconds since 1970"]
@@ -61,7 +64,7 @@ def document_of(value: Any) -> Any:
     return [document_of(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def fact_of(kind: type[Fact], document: dict[str, Any]) -> Fact:
+def fact_of(kind: type[Fact], document: Document) -> Fact:
     """The fact whose JSON is `document`, as REST gives it; what the type does not have is left out.
 
     A field that is missing has its default, or is None where it may be. Raises ValueError when another is

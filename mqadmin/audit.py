@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
@@ -33,8 +35,8 @@ MAX_KEY = 80
 
 
 def user_for(caller: Caller):
-    """The row that stands for a caller: the user who is logged in, or one without a password that is a name
-    only."""
+    """Return the row that stands for a caller: the user who is logged in, or one without a password that is a
+    name only."""
     User = get_user_model()
     kind, _, name = caller.name.partition(":")
     if kind == "user":
@@ -46,8 +48,11 @@ def user_for(caller: Caller):
     return user
 
 
-def begin(caller: Caller, action: str, kind: str, name: str, detail: dict | None = None) -> LogEntry:
-    """The entry of an intent. `kind` is a model of this application (`topic`, `group`, `apitoken`, `job`)."""
+def begin(
+    caller: Caller, action: str, kind: str, name: str, detail: dict[str, object] | None = None
+) -> LogEntry:
+    """Write the entry of an intent, and return it. `kind` is a model of this application (`topic`, `group`,
+    `apitoken`), or `job`, `schedule` and others that have none."""
     # A job has no model: its entry has no content type, and is found by the trail alone.
     content_type = ContentType.objects.get_by_natural_key("mqadmin", kind) if kind in MODELLED else None
     return LogEntry.objects.create(
@@ -63,16 +68,16 @@ def begin(caller: Caller, action: str, kind: str, name: str, detail: dict | None
 MODELLED = ("topic", "group", "apitoken")
 
 
-def end(entry: LogEntry, outcome: str, detail: dict | None = None) -> None:
-    """What came of it: `done`, or the code of the problem."""
-    known = json.loads(entry.change_message)
-    entry.change_message = _message(known["action"], known["kind"], outcome, known["detail"] | (detail or {}))
+def end(entry: LogEntry, outcome: str, detail: dict[str, object] | None = None) -> None:
+    """Write what came of it: `done`, or the code of the problem."""
+    begun = read(entry)
+    entry.change_message = _message(begun.action, begun.kind, outcome, begun.detail | (detail or {}))
     entry.save(update_fields=["change_message"])
 
 
-def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: str) -> str:
-    """The entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it has the
-    first characters and the length."""
+def _message(action: str, kind: str, outcome: str, detail: dict[str, object] | None, **more: str) -> str:
+    """Return the entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it
+    has the first characters and the length."""
     head, detail = {"action": action, "kind": kind, "outcome": outcome, **more}, detail or {}
     text = json.dumps(head | {"detail": detail}, default=str)
     room = MAX_DETAIL
@@ -82,9 +87,9 @@ def _message(action: str, kind: str, outcome: str, detail: dict | None, **more: 
     return text if len(text) <= MAX_DETAIL else json.dumps(head | {"detail": {"cut": True}})
 
 
-def _shortened(detail: dict, room: int) -> dict:
-    """`detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or little
-    more."""
+def _shortened(detail: dict[str, object], room: int) -> dict[str, object]:
+    """Return `detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or
+    little more."""
     kept = dict(list(detail.items())[:MAX_KEPT_KEYS])
     each = room // len(kept)
     left_out = len(detail) - len(kept)
@@ -99,19 +104,21 @@ def _begin_of(value: object, most: int) -> object:
 
 
 def refused(caller: Caller, method: str, path: str) -> None:
-    """The entry of a change that was not even begun, because its caller's role may not ask for it."""
+    """Write the entry of a change that was not even begun, because its caller's role may not ask for it."""
     entry = begin(caller, METHODS[method], "request", path, {"method": method, "role": caller.role})
     end(entry, "forbidden")
 
 
 def unconfirmed(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> None:
-    """The entry of a dangerous action that was not begun, because the name typed to confirm it was
+    """Write the entry of a dangerous action that was not begun, because the name typed to confirm it was
     another."""
     end(begin(caller, action, kind, name, detail), "confirmation_needed")
 
 
 @contextmanager
-def audited(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> Iterator[dict]:
+def audited(
+    caller: Caller, action: str, kind: str, name: str, /, **detail: object
+) -> Iterator[dict[str, object]]:
     """`with audited(...) as more:` around the change; what is put into `more` joins the entry.
 
     What it is about is given by place alone, so that the detail may have keys of any name."""
@@ -128,7 +135,7 @@ def audited(caller: Caller, action: str, kind: str, name: str, /, **detail: obje
 @asynccontextmanager
 async def aaudited(
     caller: Caller, action: str, kind: str, name: str, /, **detail: object
-) -> AsyncIterator[dict]:
+) -> AsyncIterator[dict[str, object]]:
     """The same for the event loop."""
     entry = await sync_to_async(begin)(caller, action, kind, name, detail)
     more: dict[str, object] = {}
@@ -172,9 +179,9 @@ def _entries_of(records: Sequence[ChangeRecord]) -> list[LogEntry]:
     ]
 
 
-def _detail_of(record: ChangeRecord) -> dict:
-    """What stands in the detail of an entry: the request's code, what its client says of itself, how many
-    there were, and the rest."""
+def _detail_of(record: ChangeRecord) -> dict[str, object]:
+    """Return the detail of an entry: the request's code, what its client says of itself, how many there were,
+    and the rest."""
     client = {"client_id": record.client_id, "language": record.language, "version": record.version}
     return {
         "code": record.code,
@@ -184,23 +191,36 @@ def _detail_of(record: ChangeRecord) -> dict:
     }
 
 
-def read(entry: LogEntry) -> dict:
-    """An entry as REST and pages show it; those that the admin wrote itself carry its own message."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """An entry as REST and pages show it."""
+
+    at: str  # ISO 8601, UTC
+    by: str  # kind and name of the caller
+    action: str
+    kind: str
+    name: str
+    outcome: str  # begun, done or the code of a problem
+    detail: dict[str, Any]  # keys of any name
+
+
+def read(entry: LogEntry) -> AuditRecord:
+    """Return what an entry says; those that the admin wrote itself carry its own message."""
     try:
         known = json.loads(entry.change_message)
         assert isinstance(known, dict)
     except (ValueError, AssertionError):
         known = {}
     flags = {flag: action for action, flag in FLAGS.items()}
-    return {
-        "at": entry.action_time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "by": known.get("by") or _caller_name(entry),
-        "action": known.get("action", flags.get(entry.action_flag, "update")),
-        "kind": known.get("kind", entry.content_type.model if entry.content_type else ""),
-        "name": entry.object_id or entry.object_repr,
-        "outcome": known.get("outcome", "done"),
-        "detail": known.get("detail") or {},
-    }
+    return AuditRecord(
+        at=entry.action_time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        by=known.get("by") or _caller_name(entry),
+        action=known.get("action", flags.get(entry.action_flag, "update")),
+        kind=known.get("kind", entry.content_type.model if entry.content_type else ""),
+        name=entry.object_id or entry.object_repr,
+        outcome=known.get("outcome", "done"),
+        detail=known.get("detail") or {},
+    )
 
 
 def _caller_name(entry: LogEntry) -> str:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -22,7 +24,6 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import url_has_allowed_host_and_scheme
 from django_rq.queues import get_queue_by_index
-from django_rq.settings import get_queues_list
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
@@ -34,6 +35,7 @@ from rq.job import JobStatus
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group
 from broker_store.rest.problems import Problem
+from broker_store.units import fact_of
 from mqadmin import audit
 from mqadmin.jobs import kinds, queue
 from mqadmin.jobs.worker import AllowedJob
@@ -63,6 +65,16 @@ MAX_PARAMETERS_CHARACTERS = 200
 UNDER_WAY = "The job runs, or waits for a worker, already: started again it would run twice."
 
 View = Callable[..., HttpResponse]
+Record = dict[str, object]  # of a change: keys of any name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """What an address of these pages names. None: it names none."""
+
+    queue_index: int | None
+    job_id: str | None
+    key: str | None  # of a worker, in Redis
 
 
 def guarded(view: View, name: str) -> View:
@@ -77,19 +89,18 @@ def guarded(view: View, name: str) -> View:
         if wrong := refusals(request.GET, OF_QUEUES):
             return refusal_alone(request, list(wrong.values()))
         try:
+            address = fact_of(Address, named)
             if request.method != "POST" or name not in CHANGES:
                 with _problems():
-                    _check_address(named)
+                    _check_address(address)
                     return view(request, *arguments, **named)
-            asked = {"queue": named.get("queue_index"), **_asked(request)}
+            caller, asked = roles.caller_of(request.user), {"queue": address.queue_index, **_asked(request)}
             with (
-                audit.audited(
-                    roles.caller_of(request.user), name, "job", named.get("job_id", ""), **asked
-                ) as record,
+                audit.audited(caller, name, "job", address.job_id or "", **asked) as record,
                 _problems(),
             ):
-                _check_address(named)
-                return _change(view, name, request, named, record)
+                _check_address(address)
+                return _change(lambda: view(request, **named), name, request, address, record)
         except _Refused as problem:
             return unavailable(request, problem, address=problem.address, link=problem.link)
         except Problem as problem:
@@ -98,9 +109,11 @@ def guarded(view: View, name: str) -> View:
     return guard
 
 
-def _asked(request: HttpRequest) -> dict:
-    """What the form of a bulk action says, for its record."""
-    asked: dict = {"action": request.POST["action"][:MAX_ID_CHARACTERS]} if "action" in request.POST else {}
+def _asked(request: HttpRequest) -> dict[str, object]:
+    """Return what the form of a bulk action says, for its record."""
+    asked: dict[str, object] = {}
+    if "action" in request.POST:
+        asked |= {"action": request.POST["action"][:MAX_ID_CHARACTERS]}
     if ids := request.POST.getlist("job_ids"):
         asked |= {"job_ids": [job_id[:MAX_ID_CHARACTERS] for job_id in ids[:MAX_IDS]], "items": len(ids)}
     return asked
@@ -108,7 +121,7 @@ def _asked(request: HttpRequest) -> dict:
 
 @contextmanager
 def _problems() -> Iterator[None]:
-    """What rq and Redis raise, as a Problem."""
+    """Raise what rq and Redis raise as a Problem."""
     try:
         yield
     except NoSuchJobError:
@@ -129,17 +142,17 @@ def _problems() -> Iterator[None]:
         raise Problem("jobs_unavailable", f"Redis refuses what was asked: {error}.") from None
 
 
-def _check_address(named: dict) -> None:
+def _check_address(address: Address) -> None:
     """Raise Problem for a queue or a worker that is not there: the views would fail at it."""
-    queues = [queue["name"] for queue in get_queues_list()]
-    index = named.get("queue_index", 0)
+    queues = list(settings.RQ_QUEUES)
+    index = address.queue_index or 0
     if not index < len(queues):
         raise Problem(
             "not_found",
             "There is no queue of this number.",
             f"Queues are numbered from 0: {', '.join(queues)}.",
         )
-    if "key" in named and not _worker_exists(index, named["key"]):
+    if address.key is not None and not _worker_exists(index, address.key):
         raise Problem(
             "not_found",
             "There is no such worker (any more).",
@@ -153,57 +166,63 @@ def _worker_exists(queue_index: int, key: str) -> bool:
     )
 
 
-def _change(view: View, name: str, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
-    """The view's answer. What the jobs are goes into `record`, and those that want a name typed are not
-    started again."""
+def _change(
+    answer: Callable[[], HttpResponse], name: str, request: HttpRequest, address: Address, record: Record
+) -> HttpResponse:
+    """Return the view's `answer()`. What the jobs are goes into `record`, and those that want a name typed
+    are not started again."""
+    index = address.queue_index or 0
     if name == "requeue_all":
-        return _requeue_all(request, named["queue_index"], record)
+        return _requeue_all(request, index, record)
     if name == "actions":
-        return _act_on_chosen(view, request, named, record)
-    if "job_id" in named:
-        job = _fetch(named["queue_index"], named["job_id"])
+        return _act_on_chosen(answer, request, index, record)
+    if address.job_id is not None:
+        job = _fetch(index, address.job_id)
         record |= _described(job)
         if name == "stop_job":
-            _stop(request, named["queue_index"], [job], record)
-            return redirect("admin:django_rq_job_detail", named["queue_index"], job.id)
+            _stop(request, index, [job], record)
+            return redirect("admin:django_rq_job_detail", index, job.id)
         if name in START_AGAIN and _wants_name(job):
             raise _Refused([job])
         if name in START_AGAIN:
             if _is_under_way(job):
                 raise Problem("conflict", UNDER_WAY, "Stop it first, or wait for its end.")
             queue.room()
-    return view(request, **named)
+    return answer()
 
 
 def _is_under_way(job: AllowedJob) -> bool:
     return job.get_status(refresh=False) in (JobStatus.STARTED, JobStatus.QUEUED)
 
 
-def _stop(request: HttpRequest, queue_index: int, found: list[AllowedJob], record: dict) -> None:
+def _stop(request: HttpRequest, queue_index: int, found: list[AllowedJob], record: Record) -> None:
     """Have the workers of running jobs stop them. Raises Problem where none of the jobs runs."""
-    queue, told = get_queue_by_index(queue_index), 0
+    queue, asked = get_queue_by_index(queue_index), 0
     for job in found:
         if job.get_status(refresh=False) is not JobStatus.STARTED:
             continue
         try:
             send_stop_job_command(queue.connection, job.id, serializer=queue.serializer)
-            told += 1
+            asked += 1
         except (InvalidJobOperation, NoSuchJobError):  # it ended meanwhile
             continue
-    if not told:
+    if not asked:
         raise Problem(
             "conflict",
             "The job does not run." if len(found) == 1 else "None of the chosen jobs runs.",
             "Only a running job can be stopped.",
         )
-    record["told_to_stop"] = told
-    messages.info(request, f"{told} of {len(found)} jobs are being stopped.")
+    record["told_to_stop"] = asked
+    messages.info(request, f"{asked} of {len(found)} jobs are being stopped.")
 
 
-def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) -> HttpResponse:
-    """django-rq's bulk action on those of the chosen jobs that are there and may be started again here."""
+def _act_on_chosen(
+    answer: Callable[[], HttpResponse], request: HttpRequest, queue_index: int, record: Record
+) -> HttpResponse:
+    """Run django-rq's bulk action on those of the chosen jobs that are there and may be started again
+    here."""
     ids = request.POST.getlist("job_ids")
-    found = _fetch_many(named["queue_index"], ids)
+    found = _fetch_many(queue_index, ids)
     if ids and not found:
         raise Problem(
             "not_found",
@@ -220,16 +239,14 @@ def _act_on_chosen(view: View, request: HttpRequest, named: dict, record: dict) 
         posted.pop("next_url", None)
     request.POST = posted
     if found and action == "stop":
-        _stop(request, named["queue_index"], found, record)
-        return redirect(
-            posted.get("next_url") or reverse("admin:django_rq_jobs", args=[named["queue_index"]])
-        )
-    return view(request, **named)
+        _stop(request, queue_index, found, record)
+        return redirect(posted.get("next_url") or reverse("admin:django_rq_jobs", args=[queue_index]))
+    return answer()
 
 
-def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpResponse:
-    """As django-rq does it, for the failed jobs that may be started again here: its view takes no choice of
-    them."""
+def _requeue_all(request: HttpRequest, queue_index: int, record: Record) -> HttpResponse:
+    """Start those failed jobs again that may be started again here, as django-rq does it: its view takes no
+    choice of them."""
     queue = get_queue_by_index(queue_index)
     found = _fetch_many(queue_index, queue.failed_job_registry.get_job_ids())
     chosen = _startable(request, found, record) if found else []
@@ -248,9 +265,9 @@ def _requeue_all(request: HttpRequest, queue_index: int, record: dict) -> HttpRe
     return redirect("admin:django_rq_jobs", queue_index)
 
 
-def _startable(request: HttpRequest, found: list[AllowedJob], record: dict) -> list[AllowedJob]:
-    """Those that may be started again here; a message and the record name the others. Raises Problem when
-    there are none."""
+def _startable(request: HttpRequest, found: list[AllowedJob], record: Record) -> list[AllowedJob]:
+    """Return those that may be started again here; a message and the record name the others. Raises Problem
+    when there are none."""
     if under_way := [job for job in found if _is_under_way(job)]:
         record["under_way"] = [job.id for job in under_way[:MAX_DESCRIBED]]
         if len(under_way) == len(found):
@@ -275,9 +292,9 @@ def _startable(request: HttpRequest, found: list[AllowedJob], record: dict) -> l
     return _as_many_as_may_wait(request, [job for job in found if not _wants_name(job)], record)
 
 
-def _as_many_as_may_wait(request: HttpRequest, found: list[AllowedJob], record: dict) -> list[AllowedJob]:
-    """The first of them, as many as may wait beside those that do; a message and the record count the others.
-    Raises Problem where none may."""
+def _as_many_as_may_wait(request: HttpRequest, found: list[AllowedJob], record: Record) -> list[AllowedJob]:
+    """Return the first of them, as many as may wait beside those that do; a message and the record count the
+    others. Raises Problem where none may."""
     room = queue.room()
     if len(found) > room:
         record["no_room"] = len(found) - room
@@ -308,16 +325,16 @@ def _wants_name(job: AllowedJob) -> bool:
 
 
 def _where(job: AllowedJob) -> tuple[str, str]:
-    """(address, text) of the page that starts a job of this kind and asks for its name."""
+    """Return (address, text) of the page that starts a job of this kind and asks for its name."""
     try:
-        group = check_group(queue.parameters_of(job)["group"])
-    except (NameError_, TypeError, KeyError):
+        group = check_group(queue.parameters_of(job).get("group", ""))
+    except (NameError_, TypeError):
         return reverse("jobs"), "Jobs"
     return reverse("dead_letters", args=[group]), f"Dead letters of {group}"
 
 
-def _described(job: AllowedJob) -> dict:
-    """The kind and parameters of a job, for a record."""
+def _described(job: AllowedJob) -> Record:
+    """Return the kind and parameters of a job, for a record."""
     parameters = queue.parameters_of(job)
     return {
         "kind": job.kind or "unknown",
@@ -333,7 +350,7 @@ def _fetch(queue_index: int, job_id: str) -> AllowedJob:
 
 
 def _fetch_many(queue_index: int, ids: Iterable[str]) -> list[AllowedJob]:
-    """Those that are there, each once."""
+    """Return those that are there, each once."""
     queue = get_queue_by_index(queue_index)
     found = AllowedJob.fetch_many(
         list(dict.fromkeys(ids)), connection=queue.connection, serializer=queue.serializer

@@ -166,12 +166,13 @@ VALUES_OF_MQADMIN = {
     "formats.topics",
     "formats.traces",
     "messages",
-    # Frozen values: what a store and a broker say of themselves, what a check found, and what a run of the
-    # crash lab is asked to do
+    # Frozen values: what a store and a broker say of themselves, what a run of the crash lab is asked to do,
+    # and the results of checks and of the pipeline
     "broker.group_reads",
     "check.results",
     "engine.status.store_facts",
     "lab.experiment",
+    "pipeline.results",
     # A library for programs that reach a broker by its port
     "client",
 }

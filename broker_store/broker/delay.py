@@ -38,6 +38,18 @@ BATCH_BYTES = 1 << 20
 _NO_TIME: dict[str, str | None] = dict.fromkeys(properties.TIMER_ASKING)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFacts:
+    """A delay level that was ever used."""
+
+    level: int
+    delay_ms: int
+    offset: int  # of the next that is delivered, in the level's queue
+    max_offset: int
+    waiting: int
+    due_ms: int | None  # of the first; None: none waits
+
+
 @dataclass(slots=True)
 class _Level:
     """One level: `offset` is the next to deliver, `done` the (offset, log end) pairs not known to be
@@ -223,9 +235,8 @@ class Delay:
         if moved.stored:
             self.on_delivered(moved.stored)
 
-    def facts(self) -> list[dict]:
-        """Return delay, position and end of each level that was ever used, how many wait, and when the first
-        is due."""
+    def facts(self) -> list[LevelFacts]:
+        """Return the facts of each level that was ever used."""
         found, now_ms = [], self._clock()
         for number, level in enumerate(self._levels, 1):
             end = self._store.reads.max_offset(SCHEDULE_TOPIC, level.queue_id)
@@ -235,14 +246,14 @@ class Delay:
                 # A time further ahead than the level's delay is invalid: such a message is delivered at once.
                 due_ms = (head[0][2] if head[0][2] <= now_ms + level.delay_ms else now_ms) if head else None
                 found.append(
-                    {
-                        "level": number,
-                        "delay_ms": level.delay_ms,
-                        "offset": level.offset,
-                        "max_offset": end,
-                        "waiting": end - at,
-                        "due_ms": due_ms,
-                    }
+                    LevelFacts(
+                        level=number,
+                        delay_ms=level.delay_ms,
+                        offset=level.offset,
+                        max_offset=end,
+                        waiting=end - at,
+                        due_ms=due_ms,
+                    )
                 )
         return found
 

@@ -45,7 +45,7 @@ from collections.abc import Callable, Iterable, Sequence
 from broker_store.broker.loaded_slots import LoadedSlot, LoadedSlots, WaitingMessage
 from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.timer_admission import TimerAdmission
-from broker_store.broker.timer_counts import TimerCounts
+from broker_store.broker.timer_counts import TimerCounts, TimerFacts
 from broker_store.broker.timer_request import rolled, row_due_ms, second_of, wheel_entry
 from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.store_protocol import Store
@@ -470,26 +470,20 @@ class Timer:
         if self.enabled:
             self._files.delete_before(self._store.log.minimum)
 
-    def facts(self) -> dict:
-        """Return the waiting messages, how many are due, how late delivery is, and what was done since the
-        start.
-
-        `waiting` counts messages on the wheel, `not_enqueued` those still in the timer topic's queue, `due`
-        those whose time has come. `behind_ms` is how long the oldest due one has been due, `late_ms` the
-        longest delay of a delivery in this minute and the one before. `hours` has (hour as ms, messages), for
-        rolled messages the hour of their next roll; `topics` has the messages by real topic.
-        """
-        now_ms = self._clock()
+    def facts(self) -> TimerFacts:
+        now_ms, waiting = self._clock(), self.waiting.facts()
         due = [slot for slot in self.slots.in_order() if slot.slot_ms <= now_ms]
         oldest_ms = min((slot.waiting[0].due_ms for slot in due if slot.waiting), default=now_ms)
-        return {
-            "enabled": self.enabled,
-            **self.waiting.facts(),
-            "not_enqueued": max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
-            "due": sum(sum(each.due_ms <= now_ms for each in slot.waiting) for slot in due),
-            "behind_ms": max(0, now_ms - oldest_ms),
-            "late_ms": self.waiting.recent_lateness_ms(now_ms),
-            "read_ms": self.slots.read_ms,
-            "queue_offset": self._queue_offset,
+        return TimerFacts(
+            enabled=self.enabled,
+            waiting=waiting.messages,
+            hours=waiting.hours,
+            topics=waiting.topics,
+            not_enqueued=max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
+            due=sum(sum(each.due_ms <= now_ms for each in slot.waiting) for slot in due),
+            behind_ms=max(0, now_ms - oldest_ms),
+            late_ms=self.waiting.recent_lateness_ms(now_ms),
+            read_ms=self.slots.read_ms,
+            queue_offset=self._queue_offset,
             **self.counts,
-        }
+        )

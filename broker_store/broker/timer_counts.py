@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.java_hash import java_hash, java_text
@@ -17,6 +18,37 @@ from broker_store.formats.java_hash import java_hash, java_text
 METRICS_FILE_NAME = "timermetrics"
 HOUR_MS = 3_600_000
 _MAX_HOURS_SHOWN = 7 * 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnTheWheel:
+    """The messages that wait on the wheel."""
+
+    messages: int
+    hours: list[tuple[int, int]]  # (ms since 1970, messages) of the hours of their slots, the first of them
+    topics: dict[str, int]  # messages by topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFacts:
+    """The waiting messages of a timer, and what was done since the start."""
+
+    enabled: bool
+    waiting: int  # on the wheel
+    hours: list[tuple[int, int]]  # (ms since 1970, messages); rolled ones in the hour of their next roll
+    topics: dict[str, int]  # messages by real topic
+    not_enqueued: int  # still in the timer topic's queue
+    due: int  # their time has come
+    behind_ms: int  # since the oldest of these was due
+    late_ms: int  # the longest delay of a delivery in this minute and the one before
+    read_ms: int  # slots before it were read
+    queue_offset: int  # that is put on the wheel next
+    enqueued: int
+    delivered: int
+    rolled: int
+    deleted: int
+    dropped: int
+    failures: int
 
 
 class TimerCounts:
@@ -85,13 +117,12 @@ class TimerCounts:
             return max(self._max_late_ms)
         return self._max_late_ms[0] if minute == self._minute + 1 else 0
 
-    def facts(self) -> dict:
-        """Return the waiting messages: all, by hour (ms since 1970) of their slot, and by topic."""
-        return {
-            "waiting": sum(self._by_hour.values()),
-            "hours": sorted(self._by_hour.items())[:_MAX_HOURS_SHOWN],
-            "topics": {topic: count for topic, count in sorted(self._by_topic.items()) if count},
-        }
+    def facts(self) -> OnTheWheel:
+        return OnTheWheel(
+            messages=sum(self._by_hour.values()),
+            hours=sorted(self._by_hour.items())[:_MAX_HOURS_SHOWN],
+            topics={topic: count for topic, count in sorted(self._by_topic.items()) if count},
+        )
 
     def metrics_json(self) -> dict:
         """Return the waiting messages of each topic, in the form of Apache's `timermetrics`."""

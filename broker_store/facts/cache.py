@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -216,20 +215,30 @@ def _look(
     )
 
 
-def shown(picture: Residency, queue_files: int, topic: str | None = None) -> dict[str, Any]:
-    """The fields of a picture with at most so many files of queues, of one topic when it is named: those with
-    the most in memory first. The field `queue_files` says how many there are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewFiles:
+    """The files of a picture, with some of those of queues."""
+
+    files: list[CachedFile]
+    queue_files: int  # how many of queues there are
+
+
+def few_files(picture: Residency, queue_files: int, topic: str | None = None) -> FewFiles:
+    """Return the files of a picture with at most so many of queues, of one topic when it is named: those with
+    the most in memory first."""
     queues = [file for file in picture.files if file.kind == "consumequeue" and topic in (None, file.topic)]
     queues.sort(key=lambda file: (-(file.resident_bytes or 0), file.topic, file.queue_id, file.name))
     others = [file for file in picture.files if file.kind != "consumequeue"]
-    return fields_of(picture) | {"files": others + queues[:queue_files], "queue_files": len(queues)}
+    return FewFiles(files=others + queues[:queue_files], queue_files=len(queues))
 
 
 def of_files(store: StoreDirectory, queue_files: int, topic: str | None = None) -> ResidencyOfFiles:
-    """A scan of a store without its broker, shown as `shown` says."""
+    """Return a scan of a store without its broker, with the files of `few_files`."""
     picture = residency(store)
     places, _ = read_positions(store, store.group_offsets(), picture.log.wrote)
-    return ResidencyOfFiles(**shown(picture, queue_files, topic), groups=places)
+    few = few_files(picture, queue_files, topic)
+    shown = fields_of(replace(picture, files=few.files))
+    return ResidencyOfFiles(**shown, queue_files=few.queue_files, groups=places)
 
 
 def _total(files: list[CachedFile]) -> CachedTotal:

@@ -8,10 +8,9 @@ position. In the files that a crash left, or Apache's broker, each stands for it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from broker_store.engine.flusher import MAX_ROUND_MS
-from broker_store.engine.status.store_facts import LogPositions, Snapshot, Stamps
+from broker_store.engine.status.store_facts import LogPositions, RebuildProgress, Snapshot, Stamps
 from broker_store.engine.store import MessageStore
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
@@ -20,16 +19,17 @@ from broker_store.facts.positions import Positions
 from broker_store.facts.write_path import Histogram, sync_facts
 from broker_store.units import Moment, Small, fields_of
 
+_CHECKPOINT = "checkpoint_position"
 # In the order of a record's way: field of LogPositions, what it is called.
 SINKS = {
     "confirmed": "Confirmed",
     "dispatched": "Dispatched",
     "flushed": "Flushed",
-    "checkpoint_position": "Checkpoint",
+    _CHECKPOINT: "Checkpoint",
 }
 # What the files alone show; how far the log was confirmed and synced only the process knew that wrote
 # it.
-FILE_SINKS = {"queues": "Queues", "index": "Index", "checkpoint_position": "Checkpoint"}
+FILE_SINKS = {"queues": "Queues", "index": "Index", _CHECKPOINT: "Checkpoint"}
 # What is named when it is the slowest. The checkpoint lags by its nature: it is set twice a minute.
 _RUNNERS = ("confirmed", "dispatched", "flushed")
 _WHY = {
@@ -56,7 +56,7 @@ class Race:
     sinks: dict[str, Sink]  # by their names in SINKS, or in FILE_SINKS
     slowest: str | None  # the name of one of _RUNNERS; None when none lags
     sentence: str
-    index_rebuild: dict[str, Any] | None  # MessageStore.rebuild_state() while it runs
+    index_rebuild: RebuildProgress | None  # while one runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Flushing:
 
 
 def race(
-    positions: LogPositions, behind_ms: dict[str, int | None], rebuild: dict[str, Any] | None = None
+    positions: LogPositions, behind_ms: dict[str, int | None], rebuild: RebuildProgress | None = None
 ) -> Race:
     """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
     sentence on them."""
@@ -116,7 +116,7 @@ def of(store: MessageStore) -> Race:
     places = {name: getattr(positions, name) for name in SINKS}
     ages = {name: None if place is None else store.status.behind_ms(place) for name, place in places.items()}
     rebuild = store.rebuilding.progress()
-    return race(positions, ages, rebuild if rebuild["state"] == "running" else None)
+    return race(positions, ages, rebuild if rebuild.state == "running" else None)
 
 
 def of_files(directory: StoreDirectory) -> Race:
@@ -131,7 +131,7 @@ def of_files(directory: StoreDirectory) -> Race:
         places = {
             "queues": _queues_reach(look),
             "index": _index_reaches(directory),
-            "checkpoint_position": _checkpoint_stands(directory, look),
+            _CHECKPOINT: _checkpoint_stands(directory, look),
         }
         newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
         sinks = {
@@ -245,7 +245,7 @@ def _sentence(sinks: dict[str, Sink]) -> str:
     unknown = [f"“{SINKS[name]}”" for name in _RUNNERS if sinks[name].position is None]
     if unknown:
         return f"How far {' and '.join(unknown)} came is not known."
-    checkpoint = sinks["checkpoint_position"]
+    checkpoint = sinks[_CHECKPOINT]
     said = (
         "The checkpoint was not set in this run yet."
         if checkpoint.position is None

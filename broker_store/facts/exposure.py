@@ -9,9 +9,9 @@ log. How fast it reads is known only from earlier starts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
@@ -20,7 +20,7 @@ from broker_store.engine.status.store_facts import Snapshot
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import record
-from broker_store.units import Moment, fields_of
+from broker_store.units import Moment, fact_of, fields_of
 
 REPORTS_LOOKED_AT = 5
 LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to give a rate
@@ -232,20 +232,44 @@ def restart(start: Start | None, log_end: int | None, rate: ScanRate) -> Restart
     )
 
 
-def scan_rate(found: Iterable[dict[str, Any]]) -> ScanRate:
-    """How fast the last starts read their logs, and what the other steps of the newest of them took."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """How long a step of a start took."""
+
+    name: str
+    bytes: int  # that it read
+    duration_ms: float | None  # None: it never ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimes:
+    """How long a start took, of its record."""
+
+    purpose: str | None
+    state: str
+    started_ms: int | None
+    finished_ms: int | None
+    steps: list[StepTime]
+
+
+def scan_rate(found: Iterable[StartTimes]) -> ScanRate:
+    """Return how fast the last starts read their logs, and what the other steps of the newest of them
+    took."""
     scans, other_ms = [], None
-    for report in found:
+    for start in found:
         # A dry run reads what is in memory by then, and a start for inspection copies what it changes.
-        if report.get("purpose") != "start" or report["state"] != "done":
+        if start.purpose != "start" or start.state != "done":
             continue
-        steps = [step for step in report["steps"] if step["name"] == SCAN and step["duration_ms"]]
-        size, took_ms = sum(step["bytes"] for step in steps), sum(step["duration_ms"] for step in steps)
+        if start.started_ms is None or start.finished_ms is None:
+            continue
+        steps = [(step.bytes, step.duration_ms) for step in start.steps if step.name == SCAN]
+        size = sum(size for size, took_ms in steps if took_ms)
+        took_ms = sum(took_ms for _, took_ms in steps if took_ms)
         if size < LEAST_SCANNED_BYTES:
             continue
         scans.append((size, took_ms))
         if other_ms is None:
-            other_ms = max(0.0, report["finished_ms"] - report["started_ms"] - took_ms)
+            other_ms = max(0.0, start.finished_ms - start.started_ms - took_ms)
         if len(scans) == REPORTS_LOOKED_AT:
             break
     if not scans:
@@ -254,11 +278,12 @@ def scan_rate(found: Iterable[dict[str, Any]]) -> ScanRate:
     return ScanRate(bytes_per_s=rate, other_ms=other_ms, measured_by=len(scans), why_unknown=None)
 
 
-def reports(directory: Path, disk: Disk | None = None) -> Iterator[dict[str, Any]]:
-    """The records of earlier starts that are kept in a directory, newest first."""
+def reports(directory: Path, disk: Disk | None = None) -> Iterator[StartTimes]:
+    """Yield the times of earlier starts whose records are kept in a directory, newest first."""
     disk = disk or Disk()
     for name in reversed(names(disk, directory)):
         raw = disk.read_file(directory / name)
         record = None if raw is None else parsed(raw)
         if record is not None:
-            yield record
+            with suppress(ValueError):  # of another version
+                yield fact_of(StartTimes, record)

@@ -305,7 +305,8 @@ class Positions:
                 raw = self._read(file.path, at * UNIT - file.base, count * UNIT)
                 if len(raw) < count * UNIT:
                     return None
-                total += int(np.frombuffer(raw, _UNITS)["size"].sum(dtype=np.int64))
+                units = np.frombuffer(raw, _UNITS)
+                total += int(units["size"].sum(dtype=np.int64))
                 begin = at + count
         return total if begin >= end else None
 

@@ -237,12 +237,12 @@ class ThreadTimes:
         elif turn.took_us > last.took_us:
             self._turns[-1] = turn
 
-    def _note_collection(self, phase: str, info: dict[str, int]) -> None:
+    def _note_collection(self, phase: str, gc_info: dict[str, int]) -> None:
         if phase == "start":
             self._collection_began_ns = time.perf_counter_ns()
             return
         took_ns = time.perf_counter_ns() - self._collection_began_ns
-        generation, second = info["generation"], self._second()
+        generation, second = gc_info["generation"], self._second()
         self._collected[generation].add(second, took_ns)
         self._longest_collected[generation].note_largest(second, took_ns)
         self._collection_counts[generation].add(second, 1)

@@ -9,6 +9,7 @@ pyspark.
     source    all of it as a Spark data source
     session   a local session, and the Java that it needs
     jobs      plain functions of a session; the two large ones, audit and archive, have modules of their own
+    results   what the jobs return, as those who show it read it
     audit     its report is made by audit_report and audit_index
     stretch   the tasks of the audit, with stretch_units, stretch_entries, index_links and findings
 

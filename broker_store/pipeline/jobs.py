@@ -1,4 +1,5 @@
-"""Pipeline jobs: plain functions of a Spark session that return a dict, small enough for JSON.
+"""Pipeline jobs: plain functions of a Spark session that return a dict, small enough for JSON; results.py has
+its fields.
 
     audit       every record, unit and index entry compared with each other
     statistics  counts, bytes, sizes, keys and delays of each topic, tag, group and hour; how the index is

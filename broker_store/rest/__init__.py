@@ -1,1 +1,2 @@
-"""Values and routes of REST: problems, documents of messages, callers, repeated requests, hot routes."""
+"""Values and routes of REST: problems, documents of messages, answers about messages as values, callers,
+repeated requests, hot routes."""

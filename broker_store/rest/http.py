@@ -31,6 +31,7 @@ import orjson
 from broker_store.errors import StoreError
 from broker_store.excerpts import excerpt
 from broker_store.repeated_log import RepeatedLog
+from broker_store.rest.answers import Receipt
 from broker_store.rest.callers import Caller, TokenTable
 from broker_store.rest.new_messages import NewMessage, read_messages
 from broker_store.rest.problems import (
@@ -41,6 +42,7 @@ from broker_store.rest.problems import (
     unknown_parameters,
 )
 from broker_store.rest.repeats import Repeats, read_key
+from broker_store.units import Document
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +69,9 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Gateway(Protocol):
     """The broker, as these routes need it. `mqadmin.web.gateway.ClusterGateway` is one."""
 
-    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """Return a receipt for each message in order, or {"problem": document} for one that was not stored.
-        Raises an error for a topic that is refused."""
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
+        """Return a receipt for each message in order, or why it was not stored. Raises an error for a topic
+        that is refused."""
 
     async def pull(
         self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int
@@ -291,10 +293,10 @@ def query_int(
 
 async def send_body(
     gateway: Gateway, repeats: Repeats, caller: Caller, topic: str, body: bytes, key: str | None
-) -> dict:
+) -> Document:
     """Store the messages of a body and return the answer; with an Idempotency-Key only once."""
 
-    async def send() -> dict:
+    async def send() -> Document:
         messages, is_list = (
             read_messages(body)
             if len(body) <= MAX_BYTES_ON_LOOP
@@ -305,14 +307,19 @@ async def send_body(
     return await (send() if key is None else repeats.once(caller.name, topic, key, body, send))
 
 
-def send_answer(receipts: list[dict], is_list: bool) -> dict:
-    """Return the receipt of a message, or all receipts of a list. Raises Problem if nothing was stored."""
-    refused = [receipt["problem"] for receipt in receipts if "problem" in receipt]
+def send_answer(receipts: list[Receipt | Problem], is_list: bool) -> Document:
+    """Return the receipt of a message, or all receipts of a list, as JSON. Raises Problem if nothing was
+    stored."""
+    refused = [receipt for receipt in receipts if isinstance(receipt, Problem)]
     if len(refused) == len(receipts):
-        raise Problem(refused[0]["code"], refused[0]["detail"], refused[0].get("hint"))
+        raise refused[0]
+    results = [
+        {"problem": receipt.document()} if isinstance(receipt, Problem) else receipt.document()
+        for receipt in receipts
+    ]
     if not is_list:
-        return receipts[0]
-    return {"results": receipts, "stored": len(receipts) - len(refused), "complete": not refused}
+        return results[0]
+    return {"results": results, "stored": len(receipts) - len(refused), "complete": not refused}
 
 
 async def _refuse(send: Send, error: Exception) -> None:

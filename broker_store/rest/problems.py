@@ -130,6 +130,11 @@ class Problem(Exception):
         return CODES[self.code][1]
 
     @property
+    def sentence(self) -> str:
+        """Return the facts of the case, cut to their limit; where there are none, the title."""
+        return (self.detail or self.title)[:MAX_DETAIL_CHARACTERS]
+
+    @property
     def advice(self) -> str:
         """Return what to do: the hint of this case, or that of its code."""
         return self.hint or CODES[self.code][2]
@@ -140,7 +145,7 @@ class Problem(Exception):
             "type": f"urn:headpond:problem:{self.code}",
             "title": self.title,
             "status": self.status,
-            "detail": (self.detail or self.title)[:MAX_DETAIL_CHARACTERS],
+            "detail": self.sentence,
             "code": self.code,
             "hint": self.advice,
         }

@@ -53,14 +53,14 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
     table |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
     timer = parts.timer.facts()
     table |= {
-        "timerReadBehind": timer["behind_ms"] // 1000,
-        "timerOffsetBehind": timer["not_enqueued"],
-        "timerCongestNum": timer["waiting"],
+        "timerReadBehind": timer.behind_ms // 1000,
+        "timerOffsetBehind": timer.not_enqueued,
+        "timerCongestNum": timer.waiting,
         "timerEnqueueTps": statistics.timer_enqueued.per_second(TEN_SECONDS_MS),
         "timerDequeueTps": statistics.timer_delivered.per_second(TEN_SECONDS_MS),
     }
     for level in parts.delay.facts():
-        table[f"scheduleMessageOffset_{level['level']}"] = f"{level['offset']},{level['max_offset']}"
+        table[f"scheduleMessageOffset_{level.level}"] = f"{level.offset},{level.max_offset}"
     return {name: str(value) for name, value in table.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -14,7 +15,7 @@ from django.template.response import TemplateResponse
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from broker_store.formats import moment
-from broker_store.units import fields_of
+from broker_store.units import fact_of, fields_of
 from mqadmin import audit
 from mqadmin.admin.rows import ClusterAdmin, counted
 from mqadmin.cluster.current import current_cluster
@@ -57,8 +58,10 @@ class ResetForm(forms.Form):
         super().__init__(*arguments, **options)
         self.fields["topic"].choices = [(topic, topic) for topic in topics]
 
-    def clean(self) -> dict:
-        values = super().clean()
+    def clean(self) -> None:
+        """Put the value into the unit of what it is for: milliseconds of a time, an offset."""
+        super().clean()
+        values = self.cleaned_data
         to, typed = values.get("to"), values.get("value", "").strip()
         if (to in ("time", "offset")) != bool(typed):
             raise ValidationError("A value goes with a time and with an offset, and only with these.")
@@ -66,7 +69,16 @@ class ResetForm(forms.Form):
             values["value"] = (moment.read(typed) if to == "time" else whole(typed, None)) if typed else None
         except ValueError as error:
             self.add_error("value", f"{error}.")
-        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reset:
+    """Where the offsets of a topic are to move, as ResetForm has it."""
+
+    topic: str
+    to: str
+    value: int | None
+    queue_id: int | None
 
 
 @admin.register(Group)
@@ -129,18 +141,18 @@ class GroupAdmin(ClusterAdmin):
         form = ResetForm(topics, request.POST if "to" in request.POST else None)
         moves = doubt = None
         if form.is_bound and form.is_valid():
-            wanted = {key: form.cleaned_data[key] for key in ("topic", "to", "value", "queue_id")}
+            wanted = fact_of(_Reset, form.cleaned_data)
             if form.cleaned_data["confirm"] == name:
                 self._reset(request, cluster, name, wanted)
                 return None
             if form.cleaned_data["confirm"]:
-                audit.unconfirmed(roles.caller_of(request.user), "reset_offset", "group", name, **wanted)
+                audit.unconfirmed(
+                    roles.caller_of(request.user), "reset_offset", "group", name, **fields_of(wanted)
+                )
                 form.add_error("confirm", f"Type {name} to do it.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
-            if wanted["to"] == "time":
-                doubt = async_to_sync(cluster.search.time_doubt)(
-                    wanted["topic"], wanted["value"], wanted["queue_id"]
-                )
+            if wanted.to == "time" and wanted.value is not None:
+                doubt = async_to_sync(cluster.search.time_doubt)(wanted.topic, wanted.value, wanted.queue_id)
         context = {
             **self.admin_site.each_context(request),
             "title": f"Reset offsets of {name}",
@@ -153,16 +165,17 @@ class GroupAdmin(ClusterAdmin):
         }
         return TemplateResponse(request, "admin/reset_offset.html", context)
 
-    def _reset(self, request: HttpRequest, cluster: Any, name: str, wanted: dict) -> None:
-        with audit.audited(roles.caller_of(request.user), "reset_offset", "group", name, **wanted) as record:
+    def _reset(self, request: HttpRequest, cluster: Any, name: str, wanted: _Reset) -> None:
+        caller, asked = roles.caller_of(request.user), fields_of(wanted)
+        with audit.audited(caller, "reset_offset", "group", name, **asked) as record:
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=False))
             record["moves"] = list(map(fields_of, moves))
         self.message_user(
-            request, f"{name}: {len(moves)} offsets of {wanted['topic']} are moved.", messages.SUCCESS
+            request, f"{name}: {len(moves)} offsets of {wanted.topic} are moved.", messages.SUCCESS
         )
 
 
-def _reset(cluster: Any, group: str, wanted: dict, *, dry_run: bool) -> list[OffsetMove]:
+def _reset(cluster: Any, group: str, wanted: _Reset, *, dry_run: bool) -> list[OffsetMove]:
     return cluster.groups.reset_offsets(
-        group, wanted["topic"], wanted["to"], wanted["value"], queue_id=wanted["queue_id"], dry_run=dry_run
+        group, wanted.topic, wanted.to, wanted.value, queue_id=wanted.queue_id, dry_run=dry_run
     )

@@ -31,23 +31,23 @@ class AuditAdmin(ModelAdmin):
 
     @admin.display(description="by")
     def who(self, entry: LogEntry) -> str:
-        return audit.read(entry)["by"]
+        return audit.read(entry).by
 
     @admin.display(description="action")
     def what(self, entry: LogEntry) -> str:
-        return audit.read(entry)["action"]
+        return audit.read(entry).action
 
     @admin.display
     def kind(self, entry: LogEntry) -> str:
-        return audit.read(entry)["kind"]
+        return audit.read(entry).kind
 
     @admin.display(ordering="object_repr")
     def name(self, entry: LogEntry) -> str:
-        return audit.read(entry)["name"]
+        return audit.read(entry).name
 
     @admin.display
     def outcome(self, entry: LogEntry) -> str:
-        return audit.read(entry)["outcome"]
+        return audit.read(entry).outcome
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)

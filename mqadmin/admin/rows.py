@@ -88,7 +88,7 @@ class ClusterAdmin(ModelAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         return self.model.objects.filter(pk=object_id).first()
 
-    def get_actions(self, request: HttpRequest) -> dict:
+    def get_actions(self, request: HttpRequest) -> dict[str, tuple[Any, str, str]]:
         """Return the actions without Django's deletion of many, which asks for no name."""
         return {
             name: action for name, action in super().get_actions(request).items() if name != "delete_selected"

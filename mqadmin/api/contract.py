@@ -24,18 +24,21 @@ from ninja.operation import Operation
 
 from broker_store import __version__
 from broker_store.errors import BrokerStoreError, StoreError
-from broker_store.rest.problems import MEDIA_TYPE, Problem, problem_of
+from broker_store.rest.problems import MAX_NAMED, MEDIA_TYPE, Problem, problem_of
+from broker_store.units import document_of
 from mqadmin.api import schemas, system
 from mqadmin.api.auth import AUTH
 from mqadmin.api.parameters import only_declared
 from mqadmin.api.reading import OneValueParser
-from mqadmin.api.wrong import reason
+from mqadmin.api.wrong import wrong_field
 from mqadmin.views import registry
 from mqadmin.web.failures import note_database_failure, note_store_failure
 from mqadmin.web.problem_responses import problem_response
 from mqadmin.web.refusals import count_refusal
 
 log = logging.getLogger(__name__)
+
+MAX_ERRORS = 20  # fields that one answer names
 
 # Declared for every operation, so that the contract names the errors that it may answer.
 PROBLEMS = {
@@ -53,12 +56,11 @@ class Api(NinjaAPI):
         # No signature of an operation names these
         for model in (schemas.ProblemDocument, schemas.NewMessage):
             named[model.__name__] = model.model_json_schema()
+        problem = {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}}
         for path in schema["paths"].values():
             for operation in path.values():
                 for status in PROBLEMS:
-                    operation["responses"].setdefault(
-                        status, {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}}
-                    )
+                    operation["responses"].setdefault(status, problem)
         return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
@@ -117,17 +119,9 @@ def _on_unknown(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    wrong = [
-        {"field": ".".join(str(piece) for piece in entry["loc"][1:])[:100], "reason": reason(entry)[:200]}
-        for entry in error.errors[:20]
-    ]
-    return problem_response(
-        Problem(
-            "invalid_fields",
-            "; ".join(f"{entry['field']}: {entry['reason']}" for entry in wrong[:5]),
-            errors=wrong,
-        )
-    )
+    wrong = list(map(wrong_field, error.errors[:MAX_ERRORS]))
+    detail = "; ".join(f"{one.field}: {one.reason}" for one in wrong[:MAX_NAMED])
+    return problem_response(Problem("invalid_fields", detail, errors=document_of(wrong)))
 
 
 def _on_unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpResponse:

@@ -26,6 +26,7 @@ from mqadmin.api.parameters import problem_of_query
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import Group
 from mqadmin.facts.overview import Overview
+from mqadmin.facts.sends import Refused
 from mqadmin.facts.topics import Topic
 from mqadmin.web.problem_responses import problem_response
 
@@ -61,7 +62,7 @@ class _Measured:
     state: str
     store: Snapshot
     overview: Overview | None = None
-    refusals: list[dict] | None = None
+    refusals: list[Refused] | None = None
     topics: tuple[list[Topic], int] | None = None  # those that are shown, and how many there are
     groups: tuple[list[Group], int] | None = None
     pause_s: float | None = None
@@ -169,7 +170,7 @@ def _rates(overview: Overview) -> Iterable[Metric]:
         yield _gauge(f"broker_{name}", f"number of {name}", value)
 
 
-def _refusals(refusals: list[dict]) -> Iterable[Metric]:
+def _refusals(refusals: list[Refused]) -> Iterable[Metric]:
     """Yield how often each cause occurred, and the numbers of the last case. Clients are in /api/v1/refusals
     only: a label for each would have no bound."""
     refused = CounterMetricFamily("broker_refused", "requests and connections refused", labels=["cause"])
@@ -180,11 +181,11 @@ def _refusals(refusals: list[dict]) -> Iterable[Metric]:
         "broker_refused_last_value", "the value that was over the limit then", labels=["cause"]
     )
     limit = GaugeMetricFamily("broker_refused_last_limit", "that limit", labels=["cause"])
-    for cause in refusals:
-        _add(refused, [cause["cause"]], cause["count"])
-        _add(last, [cause["cause"]], cause["at_ms"] / 1000)
-        _add(value, [cause["cause"]], cause["value"])
-        _add(limit, [cause["cause"]], cause["limit"])
+    for case in refusals:
+        _add(refused, [case.cause], case.count)
+        _add(last, [case.cause], case.at_ms / 1000)
+        _add(value, [case.cause], case.value)
+        _add(limit, [case.cause], case.limit)
     yield from (refused, last, value, limit)
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
 
 from ninja import Query
 
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import Problem
 from mqadmin.jobs.facts import Job
+
+Item = TypeVar("Item")
 
 DEFAULT_LIMIT = MAX_LIMIT  # a request without a limit gets the largest page
 MAX_CURSOR = 1_024
@@ -25,35 +28,38 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR)]
 
 
-def page(items: Iterable[Any], key: Callable[[Any], str], cursor: str | None, limit: int) -> dict:
-    """Return {"items", "next", "total"} of a list, sorted here by `key`, whose values are unique."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[Item]):
+    """A piece of a list, as schemas.Page."""
+
+    items: list[Item]
+    next: str | None  # cursor of the rest; None: there is none
+    total: int  # in the whole list
+
+
+def page(items: Iterable[Item], key: Callable[[Item], str], cursor: str | None, limit: int) -> Listed[Item]:
+    """Return a piece of a list, sorted here by `key`, whose values are unique."""
     ordered = sorted(items, key=key)
     after = None if not cursor else read_cursor(cursor)
     rest = ordered if after is None else [item for item in ordered if key(item) > after]
     given = rest[:limit]
-    return {
-        "items": given,
-        "next": make_cursor(key(given[-1])) if len(rest) > limit else None,
-        "total": len(ordered),
-    }
+    following = make_cursor(key(given[-1])) if len(rest) > limit else None
+    return Listed(items=given, next=following, total=len(ordered))
 
 
 def page_after(
-    after: Callable[[str | None, int], list],
-    key: Callable[[Any], str],
+    after: Callable[[str | None, int], list[Item]],
+    key: Callable[[Item], str],
     cursor: str | None,
     limit: int,
     total: int,
-) -> dict:
+) -> Listed[Item]:
     """Return the same of a list that is kept in order elsewhere: `after(key, count)` gives the items after
     one."""
     found = after(None if not cursor else read_cursor(cursor), limit + 1)
     given = found[:limit]
-    return {
-        "items": given,
-        "next": make_cursor(key(given[-1])) if len(found) > limit else None,
-        "total": total,
-    }
+    following = make_cursor(key(given[-1])) if len(found) > limit else None
+    return Listed(items=given, next=following, total=total)
 
 
 def newest_first(job: Job) -> str:

@@ -21,7 +21,7 @@ class OneValueParser(Parser):
         return json.loads(request.body, object_pairs_hook=_object)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()

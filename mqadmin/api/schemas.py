@@ -14,12 +14,14 @@ from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, create_model
 
 from broker_store.formats import moment
+from broker_store.rest import answers
 from broker_store.rest.documents import time_text
-from broker_store.units import SMALL, fields_of, json_name, small_by_field
+from broker_store.units import SMALL, Document, fields_of, json_name, small_by_field
 from mqadmin.facts import groups, topics
 from mqadmin.facts.sends import Refused
 from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
+from mqadmin.web import tokens
 
 
 def _whole(value: object) -> object:
@@ -72,7 +74,7 @@ Moment = Annotated[
         }
     ),
 ]
-Role = Literal["viewer", "operator", "admin"]
+Role = tokens.Role
 
 
 class In(Schema):
@@ -246,19 +248,7 @@ class OffsetReset(In):
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
 
 
-OffsetMove = schema_of(groups.OffsetMove)
-
-
-class OffsetMoves(Schema):
-    group: str
-    topic: str
-    dry_run: bool
-    time_ms: Time | None = Field(None, description="of to=time: the moment that was understood")
-    time: str | None = None
-    doubt: str | None = Field(
-        None, description="why the search by time is uncertain: store times go back, or that is not known"
-    )
-    moves: list[OffsetMove]  # type: ignore[valid-type]  # made from a type
+OffsetMoves = schema_of(groups.OffsetMoves)
 
 
 class NewMessage(In):
@@ -273,66 +263,8 @@ class NewMessage(In):
     flag: Annotated[int, Field(strict=True)] = 0
 
 
-class Receipt(Schema):
-    status: str
-    topic: str
-    queue_id: int
-    queue_offset: Int64
-    log_offset: Int64
-    message_id: str = Field(description="the unique key, which its producer gives a message (Apache's msgId)")
-    offset_message_id: str = Field(description="broker and place in its log (Apache's offsetMsgId)")
-    store_time_ms: Time
-
-
-class Message(Schema):
-    topic: str
-    queue_id: int
-    queue_offset: Int64
-    log_offset: Int64
-    message_id: str = Field(description="the unique key; the offset id when it has none")
-    offset_message_id: str = Field(description="broker and place in its log")
-    tag: str | None
-    keys: list[str]
-    properties: dict[str, str]
-    body: str
-    body_encoding: Literal["utf-8", "base64"]
-    body_compressed: bool = Field(description="true: body is what is stored, still compressed")
-    body_bytes: int
-    record_bytes: int
-    born_time_ms: Time
-    born_time: str | None
-    born_host: str
-    store_time_ms: Time
-    store_time: str | None
-    store_host: str
-    reconsume_times: int
-    flag: int
-    sys_flag: int
-
-
-class FoundMessage(Message):
-    damage: str | None = Field(
-        description="how its record is damaged; null when it is as it was stored and agrees with its queue"
-    )
-
-
-class DamagedRecord(Schema):
-    log_offset: Int64
-    damage: str
-
-
-class Found(Schema):
-    """`complete` false: more may exist, and `reason` says why. With `complete` it says where store times go
-    back."""
-
-    messages: list[Message]
-    complete: bool
-    reason: str
-    damaged: list[DamagedRecord] = Field(
-        description="by key: damaged records to which the index leads; those that can still be read are "
-        "among "
-        "the messages too"
-    )
+FoundMessage = schema_of(answers.FoundMessage)
+Found = schema_of(answers.Found, is_described=True)
 
 
 class TraceEvent(Schema):
@@ -354,22 +286,7 @@ class Traces(Schema):
     reason: str
 
 
-class Pulled(Schema):
-    topic: str
-    queue_id: int
-    min_offset: Int64 | None
-    max_offset: Int64 | None
-    next_offset: Int64
-    messages: list[Message]
-
-
-class QueueOffset(Schema):
-    offset: Int64
-    time_ms: Time
-    time: str | None
-    doubt: str | None = Field(
-        None, description="why the search by time is uncertain: store times go back, or that is not known"
-    )
+QueueOffset = schema_of(answers.QueueOffset)
 
 
 class Explain(In):
@@ -443,7 +360,7 @@ def facts(value: Any, *, timed: bool = False) -> Any:
     return _facts(value, False, timed)
 
 
-def measured_facts(view: str, value: Any, *, timed: bool = False) -> dict[str, Any]:
+def measured_facts(view: str, value: Any, *, timed: bool = False) -> Document:
     """Return facts for JSON with when they were measured (now, unless they have a time) and where they come
     from."""
     head = {"at_ms": str(time.time_ns() // 1_000_000), "source": SOURCES[view]}
@@ -478,6 +395,6 @@ def _times(values: dict) -> dict[str, str | None]:
     }
 
 
-def binary(what: str) -> dict[str, Any]:
+def binary(what: str) -> dict[str, object]:
     """Return the contract's entry for an answer that is bytes."""
     return {"responses": {200: {"description": what, "content": {"application/octet-stream": {}}}}}

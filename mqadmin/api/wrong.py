@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 _SENTENCES = {
@@ -25,22 +26,41 @@ _SENTENCES = {
 }
 
 
+# Of the errors that name a bound: its name in the error's context, and the begin of the sentence.
+_BOUNDS = {
+    "greater_than_equal": ("ge", "want at least"),
+    "less_than_equal": ("le", "want at most"),
+    "string_too_short": ("min_length", "want at least"),
+    "string_too_long": ("max_length", "want at most"),
+    "literal_error": ("expected", "want"),
+}
+MAX_FIELD = 100  # characters
+MAX_REASON = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongField:
+    """A field of a request, and what is wrong with it."""
+
+    field: str  # its place in the body or the query
+    reason: str
+
+
+def wrong_field(entry: Mapping[str, Any]) -> WrongField:
+    """Return what an entry of pydantic's validation errors says."""
+    pieces = list(entry.get("loc", ()))[1:]
+    field = ".".join(map(str, pieces))
+    return WrongField(field=field[:MAX_FIELD], reason=reason(entry)[:MAX_REASON])
+
+
 def reason(entry: Mapping[str, Any]) -> str:
     """Return the sentence for an entry of a validation error."""
     kind, context = str(entry.get("type", "")), entry.get("ctx") or {}
-    match kind:
-        case "greater_than_equal":
-            return f"want at least {context['ge']}"
-        case "less_than_equal":
-            return f"want at most {context['le']}"
-        case "string_too_short":
-            return f"want at least {_characters(context['min_length'])}"
-        case "string_too_long":
-            return f"want at most {_characters(context['max_length'])}"
-        case "literal_error":
-            return f"want {context['expected']}"
-        case "value_error":
-            return str(context.get("error") or entry["msg"]).removeprefix("Value error, ")
+    if kind in _BOUNDS:
+        name, begin = _BOUNDS[kind]
+        return f"{begin} {_characters(context[name]) if kind.startswith('string_') else context[name]}"
+    if kind == "value_error":
+        return str(context.get("error") or entry.get("msg")).removeprefix("Value error, ")
     return _SENTENCES.get(kind, "is not what this field takes; see /api/v1/docs")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from broker_store.engine.status.store_facts import IndexFileFacts, Snapshot, StoreFile
+from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress, Snapshot, StoreFile
 from broker_store.facts.bytes.look import Look
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.chains import Chains
@@ -30,13 +30,15 @@ from broker_store.facts.slots import HeatMap
 from broker_store.facts.starts import StartReport
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats.record import StoredMessage
+from broker_store.rest.answers import Receipt
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
+from broker_store.rest.problems import Problem
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.groups import Group, GroupDetail, OffsetMove
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 from mqadmin.facts.overview import Overview, State
-from mqadmin.facts.sends import PathOfSends
+from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Topic, TopicDetail
 from mqadmin.facts.waiting import SHOWN_HALVES, Halves, MessageFate, Retries, Waiting
@@ -199,8 +201,8 @@ class Search(Protocol):
 class Sends(Protocol):
     """Stores messages."""
 
-    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        """Store messages in order; a receipt each, or {"problem": document} for what was not stored. Raises
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
+        """Store messages in order; a receipt each, or why it was not stored. Raises
         NotFoundError and Problem for a topic that is not sent to.
 
         A topic that does not exist is not created: to create one needs another role, and leaves an audit
@@ -343,13 +345,13 @@ class Index(Protocol):
     def watched_slots(self, name: str) -> WatchedSlots:
         """What `slots` returns, with the cells that changed in place of all of them. In a thread."""
 
-    def rebuild(self) -> dict:
+    def rebuild(self) -> RebuildProgress:
         """Begin to build the index again, in the engine's own worker; the same as `rebuild_state`."""
 
-    def rebuild_state(self) -> dict:
-        """How far it is: {"state", "done_bytes", "total_bytes", "error"}."""
+    def rebuild_state(self) -> RebuildProgress:
+        """How far it is, or the last one came."""
 
-    def cancel_rebuild(self) -> dict:
+    def cancel_rebuild(self) -> RebuildProgress:
         """End it; the same as `rebuild_state`."""
 
 
@@ -405,7 +407,7 @@ class Cluster(Protocol):
     def overview(self) -> Overview:
         """The broker at a glance."""
 
-    def refusals(self) -> list[dict]:
+    def refusals(self) -> list[Refused]:
         """What was refused since the start, by cause, each with its last case; the latest first."""
 
     def refuse(self, cause: str, **case: Any) -> None:

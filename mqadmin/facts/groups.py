@@ -99,3 +99,18 @@ class OffsetMove:
     queue_id: Small
     before: int | None  # the offset that the group was at; None: no position
     after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMoves:
+    """What a reset of offsets does, or would do, to the queues of a topic."""
+
+    group: str
+    topic: str
+    dry_run: bool
+    time_ms: Annotated[Moment | None, "of to=time: the moment that was understood"] = None
+    time: str | None = None  # the same as ISO 8601
+    doubt: Annotated[
+        str | None, "why the search by time is uncertain: store times go back, or that is not known"
+    ] = None
+    moves: list[OffsetMove]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -39,6 +39,9 @@ from broker_store.messages import GetRequest, GetStatus
 from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
 from mqadmin.jobs.left_out import Range, ranges_of, within
 
+SENT: Final = "sent"
+SKIPPED: Final = "skipped"  # it does not name its topic
+WITHOUT_TOPIC: Final = "without_topic"  # its topic does not exist, or takes no messages
 Fate = Literal["sent", "skipped", "without_topic"]
 RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
@@ -137,11 +140,11 @@ class _Run:
 
     def result(self) -> Resent:
         return Resent(
-            sent=self._counts["sent"],
+            sent=self._counts[SENT],
             left=self.left,
             came_back=self.came_back,
-            skipped=self._counts["skipped"],
-            without_topic=self._counts["without_topic"],
+            skipped=self._counts[SKIPPED],
+            without_topic=self._counts[WITHOUT_TOPIC],
         )
 
     async def take(self, queue: MessageQueue, at: int, end: int, *, is_again: bool = False) -> int:
@@ -161,10 +164,10 @@ class _Run:
                         break
                     became = await _send(self._producer, self._taken, self._group, self._to, message)
                     self._counts[became] += 1
-                    if became != "sent":
+                    if became != SENT:
                         kept.append(message.queue_offset)
                     # Those left out before never keep back the letters after them
-                    if became == "sent" or not is_again:
+                    if became == SENT or not is_again:
                         self._room -= 1
                     at = message.queue_offset + 1
                 else:
@@ -175,7 +178,7 @@ class _Run:
                     await sync_to_async(self._left_out.replace)(queue.queue_id, begin, at, ranges_of(kept))
                 if not is_again:
                     await self._reader.commit(queue, at)
-                self._report(self._counts["sent"])
+                self._report(self._counts[SENT])
         return at
 
 
@@ -291,9 +294,9 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
     stored = message.record
     origin = stored.properties.get(properties.RETRY_TOPIC)
     if not origin:
-        return "skipped"
+        return SKIPPED
     if to == "topic" and not await taken.is_taken(origin):
-        return "without_topic"
+        return WITHOUT_TOPIC
     pairs = {name: value for name, value in stored.properties.items() if name not in DROPPED and value}
     if to == "topic":
         del pairs[properties.RETRY_TOPIC]
@@ -301,7 +304,7 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
     await producer.send_counted(
         topic, stored.body, properties.encode(pairs).decode(), stored.sys_flag & COMPRESSION_BITS, 0, None
     )
-    return "sent"
+    return SENT
 
 
 class _Taken:

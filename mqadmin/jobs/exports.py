@@ -12,10 +12,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from broker_store.rest.answers import Pulled
 from broker_store.rest.http import MAX_LIMIT
+from broker_store.units import Document, Small, fact_of
 from mqadmin.jobs.facts import Exported
 from mqadmin.process.rest_client import RestClient
 
@@ -34,43 +37,72 @@ class NoRoomError(Exception):
     """The disk is too full to go on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queue:
+    queue_id: Small
+    min_offset: int
+    max_offset: int  # of the next message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topic:
+    queues: list[_Queue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The first offset at a time, and why it is uncertain."""
+
+    offset: int
+    doubt: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Of a message: where it is in its queue, and when it was stored."""
+
+    queue_offset: int
+    store_time_ms: int
+
+
 def messages_of_topic(
     broker: RestClient, topic: str, begin_ms: int | None, end_ms: int | None, limit: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Document]:
     """Yield up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by
     offset, as REST gives them.
 
     The end of each queue is what it was when the export began, so it ends while the topic goes on.
     """
     left = limit
-    for queue in broker.get(f"/topics/{topic}")["queues"]:
-        path = f"/topics/{topic}/queues/{queue['queue_id']}"
-        offset, end = int(queue["min_offset"]), int(queue["max_offset"])
+    for queue in fact_of(_Topic, broker.get(f"/topics/{topic}")).queues:
+        path = f"/topics/{topic}/queues/{queue.queue_id}"
+        offset, end = queue.min_offset, queue.max_offset
         found = {
-            time_ms: broker.get(f"{path}/offset", time_ms=time_ms)
+            time_ms: fact_of(_Found, broker.get(f"{path}/offset", time_ms=time_ms))
             for time_ms in (begin_ms, end_ms)
             if time_ms is not None
         }
-        is_in_order = not any(answer["doubt"] for answer in found.values())  # else all of the queue is read
+        is_in_order = not any(answer.doubt for answer in found.values())  # else all of the queue is read
         if begin_ms is not None and is_in_order:
-            offset = max(offset, int(found[begin_ms]["offset"]))
+            offset = max(offset, found[begin_ms].offset)
         while offset < end and left > 0:
-            page = broker.get(f"{path}/messages", offset=offset, limit=min(MAX_LIMIT, left, end - offset))
-            for message in page["messages"]:
-                stored_ms = int(message["store_time_ms"])
+            asked = min(MAX_LIMIT, left, end - offset)
+            page = fact_of(Pulled, broker.get(f"{path}/messages", offset=offset, limit=asked))
+            for message in page.messages:
+                place = fact_of(_Place, message)
+                stored_ms = place.store_time_ms
                 if is_in_order and end_ms is not None and stored_ms > end_ms:
                     offset = end
                     break
-                if int(message["queue_offset"]) >= end:
+                if place.queue_offset >= end:
                     break
                 if (begin_ms is None or begin_ms <= stored_ms) and (end_ms is None or stored_ms <= end_ms):
                     left -= 1
                     yield message
             else:
-                following = int(page["next_offset"])
-                if following <= offset:
+                if page.next_offset <= offset:
                     break
-                offset = following
+                offset = page.next_offset
                 continue
             break
 
@@ -79,7 +111,7 @@ def write(
     directory: Path,
     name: str,
     form: str,
-    messages: Iterator[dict[str, Any]],
+    messages: Iterator[Document],
     progress: Callable[..., None],
     limit: int,
 ) -> Exported:
@@ -137,11 +169,11 @@ def _check_room(directory: Path) -> None:
         )
 
 
-def _json_writer(output: IO[str]) -> Callable[[dict], object]:
+def _json_writer(output: IO[str]) -> Callable[[Document], object]:
     return lambda message: output.write(json.dumps(message, ensure_ascii=False) + "\n")
 
 
-def _csv_writer(output: IO[str]) -> Callable[[dict], object]:
+def _csv_writer(output: IO[str]) -> Callable[[Document], object]:
     rows = csv.writer(output)
     rows.writerow(CSV_FIELDS)
     return lambda message: rows.writerow([cell(message.get(name)) for name in CSV_FIELDS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from broker_store.units import SMALL, Moment, Small
 
@@ -114,6 +114,71 @@ class Exported:
     messages: int
     bytes: int
     complete: bool  # False: the limit was reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """The result of a dry run of a start; its record has the rest."""
+
+    recovery: str  # the id of its record
+    state: str
+    kind: str | None
+    took_ms: float | None
+    scanned_bytes: int | None
+    messages: int | None
+    cut_bytes: int | None
+    redispatched: int | None
+    log_end: int | None
+    error: str | None
+    findings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSummary:
+    """Of the result of an audit: its verdict, and what was read. None: it was not read."""
+
+    ok: bool
+    errors: int
+    warnings: int
+    queues: int | None = None
+    index_files: int | None = None
+    records: int | None = None
+    units: int | None = None
+    entries: int | None = None
+    log_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsSummary:
+    """Of the result of the statistics."""
+
+    messages: int
+    bytes: int
+    topics: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageSummary:
+    """Of the records of a key."""
+
+    records: int
+    topics: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSummary:
+    """Of a run of the archive."""
+
+    records: int
+    files: int
+    bytes: int
+    to: int  # of the log
+    missing: int  # parts that were deleted before they were archived
+
+
+Summary: TypeAlias = AuditSummary | StatisticsSummary | LineageSummary | ArchiveSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,10 @@ from typing import Any
 
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
+from broker_store.units import Document, document_of
 from mqadmin.jobs import parameters, pipeline, runs
+from mqadmin.jobs.facts import AuditSummary
+from mqadmin.jobs.parameters import Arguments, ResendArguments, keywords_of
 from mqadmin.jobs.progress import JobFailed
 
 RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
@@ -18,38 +21,46 @@ RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
 @dataclass(frozen=True)
 class Kind:
     """One allowed job. `takes` are the names of its parameters; `check` returns the arguments of the
-    function for given ones."""
+    function for given ones. Raises what parameters.py says."""
 
-    function: Callable[..., dict[str, Any]]
+    function: Callable[..., Any]  # returns the result: facts, or their JSON
     title: str
     queue: str
     role: str
     timeout_seconds: int
     takes: tuple[str, ...]
-    check: Callable[[dict[str, Any]], dict[str, Any]]
+    check: Callable[[dict[str, Any]], Arguments]
     confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
     # Raises for a run that could only fail; called in the broker's process
-    precondition: Callable[[dict[str, Any]], None] = lambda checked: None
+    precondition: Callable[[Any], None] = lambda arguments: None
 
-    def run(self, *arguments: object, **given: object) -> dict[str, Any]:
-        """Run the job, in a worker. The parameters come from Redis, where they may have been changed since
-        they were checked."""
+    def run(self, *arguments: object, **given: object) -> Document:
+        """Run the job, in a worker, and return the result as JSON, which Redis keeps. The parameters come
+        from Redis, where they may have been changed since they were checked."""
         if arguments:
             raise JobFailed(f"{self.title} takes no arguments without a name")
         try:
-            checked = self.check(given)
+            checked = keywords_of(self.check(given))
         except (Problem, NameError_) as problem:
             raise JobFailed(f"refused: {problem}") from None
-        return self.function(**checked)
+        return json_of(self.function(**checked))
 
 
-def _group_exists(checked: dict[str, Any]) -> None:
+def json_of(result: Any) -> Document:
+    """Return a result as JSON. What an audit has not read is left out, not null."""
+    document: Document = document_of(result)
+    if isinstance(result, AuditSummary):
+        return {name: value for name, value in document.items() if value is not None}
+    return document
+
+
+def _group_exists(arguments: ResendArguments) -> None:
     """Raises NotFoundError."""
     # Of the broker's process, where this is called: a worker imports nothing of it
     from mqadmin.cluster.current import current_cluster
 
     cluster = current_cluster()
-    cluster.call(cluster.groups.detail, checked["group"])
+    cluster.call(cluster.groups.detail, arguments.group)
 
 
 KINDS: dict[str, Kind] = {

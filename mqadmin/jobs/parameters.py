@@ -1,5 +1,5 @@
-"""What each kind of job may be given. Each check returns the arguments of the job's function, or raises
-Problem or NameError_.
+"""What each kind of job may be given. Each check returns the arguments of the job's function, typed by the
+kind of job, or raises Problem or NameError_.
 
 The process that starts a job checks, and the worker that runs it checks again: Redis lies between.
 """
@@ -7,12 +7,14 @@ The process that starts a job checks, and the worker that runs it checks again: 
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from broker_store.errors import MisuseError
 from broker_store.formats import moment, names
 from broker_store.lab.experiment import MAX_MESSAGES, Experiment
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.jobs import dead_letters, exports, pipeline
 
 EXPORT_TAKES = ("topic", "begin_ms", "end_ms", "form", "limit")
@@ -20,30 +22,75 @@ RESEND_TAKES = ("group", "to", "limit")
 LAB_TAKES = ("point", "flush", "power_cut", "messages", "seed")
 
 
-def check_nothing(parameters: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoArguments:
+    """Of a job that takes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunArguments:
+    """Of the dry run of a start."""
+
+    accept_damage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportArguments:
+    """Of an export of messages."""
+
+    topic: str
+    begin_ms: int | None  # stored from then on; None: from the first
+    end_ms: int | None  # stored up to then; None: to the last
+    form: str  # one of exports.FORMS
+    limit: int  # messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendArguments:
+    """Of sending dead letters again."""
+
+    group: str
+    to: str  # one of dead_letters.TO
+    limit: int  # messages
+
+
+Arguments: TypeAlias = (
+    NoArguments | DryRunArguments | ExportArguments | ResendArguments | Experiment | pipeline.RunArguments
+)
+
+
+def keywords_of(arguments: Arguments) -> dict[str, object]:
+    """Return arguments as keywords of the job's function; Redis keeps them as JSON."""
+    given: dict[str, object] = fields_of(arguments)
+    if isinstance(arguments, pipeline.RunArguments):
+        return {name: value for name, value in given.items() if value is not None}
+    return given
+
+
+def check_nothing(parameters: dict[str, Any]) -> NoArguments:
     pipeline.refuse_unknown("this job", parameters, ())
-    return {}
+    return NoArguments()
 
 
-def check_dry_run(parameters: dict[str, Any]) -> dict[str, Any]:
+def check_dry_run(parameters: dict[str, Any]) -> DryRunArguments:
     accept = parameters.get("accept_damage", False)
     if parameters.keys() - {"accept_damage"} or not isinstance(accept, bool):
         raise Problem("invalid", "this job has one parameter, accept_damage, true or false")
-    return {"accept_damage": accept}
+    return DryRunArguments(accept_damage=accept)
 
 
-def check_lab(parameters: dict[str, Any]) -> dict[str, Any]:
+def check_lab(parameters: dict[str, Any]) -> Experiment:
     pipeline.refuse_unknown("this job", parameters, LAB_TAKES)
     words = {name: parameters[name] for name in ("point", "flush", "power_cut") if name in parameters}
     messages = _bounded(parameters.get("messages", 200), "messages", 1, MAX_MESSAGES)
     seed = _bounded(parameters.get("seed", 1), "seed", 0, 1 << 31)
     try:
-        return vars(Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed))
+        return Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed)
     except MisuseError as error:
         raise Problem("invalid", str(error)) from None
 
 
-def check_export(parameters: dict[str, Any]) -> dict[str, Any]:
+def check_export(parameters: dict[str, Any]) -> ExportArguments:
     pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
     form = parameters.get("form", "jsonl")
     if form not in exports.FORMS:
@@ -51,16 +98,16 @@ def check_export(parameters: dict[str, Any]) -> dict[str, Any]:
     topic = parameters.get("topic")
     if not isinstance(topic, str):
         raise Problem("invalid", "topic is missing")
-    return {
-        "topic": names.check_topic(topic),
-        "begin_ms": _time(parameters, "begin_ms"),
-        "end_ms": _time(parameters, "end_ms"),
-        "form": form,
-        "limit": _bounded(parameters.get("limit", exports.DEFAULT_LIMIT), "limit", 1, exports.MAX_MESSAGES),
-    }
+    return ExportArguments(
+        topic=names.check_topic(topic),
+        begin_ms=_time(parameters, "begin_ms"),
+        end_ms=_time(parameters, "end_ms"),
+        form=form,
+        limit=_bounded(parameters.get("limit", exports.DEFAULT_LIMIT), "limit", 1, exports.MAX_MESSAGES),
+    )
 
 
-def check_resend(parameters: dict[str, Any]) -> dict[str, Any]:
+def check_resend(parameters: dict[str, Any]) -> ResendArguments:
     pipeline.refuse_unknown("this job", parameters, RESEND_TAKES)
     group, to = parameters.get("group"), parameters.get("to", "group")
     if not isinstance(group, str):
@@ -70,7 +117,7 @@ def check_resend(parameters: dict[str, Any]) -> dict[str, Any]:
     limit = _bounded(
         parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES
     )
-    return {"group": names.check_group(group), "to": to, "limit": limit}
+    return ResendArguments(group=names.check_group(group), to=to, limit=limit)
 
 
 def _time(parameters: dict[str, Any], name: str) -> int | None:

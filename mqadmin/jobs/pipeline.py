@@ -18,13 +18,22 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from broker_store.formats import moment, names
+from broker_store.pipeline.results import RESULTS, Archive, Audit, Lineage, Result, Statistics
 from broker_store.rest.problems import Problem
+from broker_store.units import Document, document_of, fact_of
+from mqadmin.jobs.facts import (
+    ArchiveSummary,
+    AuditSummary,
+    LineageSummary,
+    StatisticsSummary,
+    Summary,
+)
 
 MAX_KEY_BYTES = 1_024
 MAX_TIME_MS = 1 << 53
@@ -86,17 +95,28 @@ def job_of(name: str) -> PipelineJob:
 # What a run is given
 
 
-def checked(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a run, each known and within its bounds, without those that are empty. Raises
-    Problem; NameError_ for a topic."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArguments:
+    """Of a run; None: it was not given, or empty."""
+
+    topic: str | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    key: str | None = None
+
+
+def checked(name: str, parameters: dict[str, Any]) -> RunArguments:
+    """Return the parameters of a run, each known and within its bounds. Raises Problem; NameError_ for a
+    topic."""
     job = job_of(name)
     given = {parameter: value for parameter, value in parameters.items() if value not in (None, "")}
     refuse_unknown(name, given, job.takes)
     missing = set(job.needs) - given.keys()
     if missing:
         raise Problem("invalid", f"{name} needs the parameter {min(missing)}")
-    found: dict[str, Any] = {parameter: _CHECKS[parameter](value) for parameter, value in given.items()}
-    if found.get("begin_ms", 0) >= found.get("end_ms", MAX_TIME_MS + 1):
+    found = RunArguments(**{parameter: _CHECKS[parameter](value) for parameter, value in given.items()})
+    end_ms = MAX_TIME_MS + 1 if found.end_ms is None else found.end_ms
+    if (found.begin_ms or 0) >= end_ms:
         raise Problem("invalid", "begin_ms is not before end_ms")
     return found
 
@@ -133,7 +153,12 @@ def _time(value: object) -> int:
         raise Problem("invalid", f"{error}") from None
 
 
-_CHECKS = {"topic": _topic, "key": _key, "begin_ms": _time, "end_ms": _time}
+_CHECKS: dict[str, Callable[[object], Any]] = {
+    "topic": _topic,
+    "key": _key,
+    "begin_ms": _time,
+    "end_ms": _time,
+}
 _OPTIONS = {"topic": "--topic", "key": "--key", "begin_ms": "--from-time", "end_ms": "--to-time"}
 
 
@@ -185,11 +210,11 @@ def _of_run(data: Path, run: str, suffix: str) -> Path:
     return directory(data) / f"{run}{suffix}"
 
 
-def write_result(data: Path, run: str, result: dict[str, Any]) -> None:
+def write_result(data: Path, run: str, result: Result) -> None:
     path = result_path(data, run)
     part = path.with_suffix(".part")
     with open(part, "w", opener=_private) as file:
-        json.dump(result, file)
+        json.dump(document_of(result), file)
     part.replace(path)
 
 
@@ -213,8 +238,18 @@ def cut_log(data: Path, run: str) -> None:
         path.write_bytes(b"... the beginning was cut off\n" + end.partition(b"\n")[2])
 
 
-def read_result(data: Path, run: str) -> dict[str, Any]:
-    """Return the whole result. Raises Problem when it is not there (any more), or too large."""
+def read_result(data: Path, run: str, name: str) -> Result:
+    """Return the whole result of a run of the job `name`. Raises Problem, also for one that cannot be read
+    as such."""
+    try:
+        return fact_of(RESULTS[name], read_document(data, run))
+    except ValueError as error:
+        raise Problem("not_found", f"this run has a result of another version: {error}") from None
+
+
+def read_document(data: Path, run: str) -> Document:
+    """Return the whole result as JSON, for REST. Raises Problem when it is not there (any more), or too
+    large."""
     path = result_path(data, run)
     try:
         if path.stat().st_size > MAX_RESULT_BYTES:
@@ -280,29 +315,27 @@ def sentence_of(errors: str, status: int) -> str:
     return re.sub(r"^[\w.]*(?:Error|Exception): ", "", last.strip())
 
 
-def summary(name: str, result: dict[str, Any]) -> dict[str, Any]:
+def summary(result: Result) -> Summary:
     """Return the numbers of a result that lists show."""
-    if name == "audit":
-        return {
-            "ok": result["ok"],
-            "errors": result["errors"],
-            "warnings": sum(one["severity"] != "error" for one in result["findings"]),
-            **result["counts"],
-        }
-    if name == "statistics":
-        return {
-            "messages": result["messages"],
-            "bytes": result["bytes"],
-            "topics": len(result["topics"]),
-            "complete": result["complete"],
-        }
-    if name == "lineage":
-        topics = {record["topic"] for record in result["records"]}
-        return {"records": len(result["records"]), "topics": len(topics), "complete": result["complete"]}
-    return {
-        "records": result["records"],
-        "files": result["files"],
-        "bytes": result["bytes"],
-        "to": result["to"],
-        "missing": len(result["missing"]),
-    }
+    match result:
+        case Audit():
+            warnings = sum(one.severity != "error" for one in result.findings)
+            return AuditSummary(ok=result.ok, errors=result.errors, warnings=warnings, **result.counts)
+        case Statistics():
+            return StatisticsSummary(
+                messages=result.messages,
+                bytes=result.bytes,
+                topics=len(result.topics),
+                complete=result.complete,
+            )
+        case Lineage():
+            topics = {record.topic for record in result.records}
+            return LineageSummary(records=len(result.records), topics=len(topics), complete=result.complete)
+        case Archive():
+            return ArchiveSummary(
+                records=result.records,
+                files=result.files,
+                bytes=result.bytes,
+                to=result.to,
+                missing=len(result.missing),
+            )

@@ -71,9 +71,9 @@ def read(value: Any) -> JobProgress | None:
         unit=str(value.get("unit", "")),
         at_ms=_number(value.get("at_ms")),
         steps=[
-            Step(text=str(step.get("text", "")), began_ms=step["began_ms"])
+            Step(text=str(step.get("text", "")), began_ms=began_ms)
             for step in (steps if isinstance(steps, list) else ())
-            if isinstance(step, dict) and _number(step.get("began_ms")) is not None
+            if isinstance(step, dict) and (began_ms := _number(step.get("began_ms"))) is not None
         ],
     )
 

@@ -23,9 +23,11 @@ from rq.serializers import JSONSerializer
 from broker_store.errors import LookupNameError
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
+from broker_store.units import Document
 from mqadmin.jobs import exports, pipeline, progress, runs
 from mqadmin.jobs.facts import Job, JobFrame, JobsFrame, JobState, State
 from mqadmin.jobs.kinds import KINDS, PIPELINE, Kind
+from mqadmin.jobs.parameters import keywords_of
 from mqadmin.jobs.worker import FUNCTIONS, AllowedJob
 
 MAX_LISTED = 200  # newest jobs of each queue and state
@@ -72,17 +74,17 @@ def start(
         raise Problem("forbidden", f"{kind_name} needs the role {kind.role}, {caller.name} is {caller.role}")
     checked = kind.check(parameters)
     kind.precondition(checked)
-    if kind.confirms and confirm != checked[kind.confirms]:
+    name = getattr(checked, kind.confirms) if kind.confirms else None
+    if name is not None and confirm != name:
         raise Problem(
-            "confirmation_needed",
-            f"“{kind.title}” cannot be taken back; confirm it by typing {checked[kind.confirms]}",
+            "confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {name}"
         )
     with _redis_problems(), _starting:
         queue = next(queue for queue in _queues() if queue.name == kind.queue)
         _check_room(caller)
         job = queue.create_job(
             f"{FUNCTIONS}{kind_name}",
-            kwargs=checked,
+            kwargs=keywords_of(checked),
             timeout=kind.timeout_seconds,
             result_ttl=runs.KEEP_SECONDS,
             failure_ttl=runs.KEEP_SECONDS,
@@ -353,7 +355,9 @@ def describe(job: AllowedJob) -> Job:
     )
 
 
-def parameters_of(job: RqJob) -> dict[str, Any]:
+def parameters_of(job: RqJob) -> Document:
+    """Return the parameters in a job's payload, {} where it has none that can be read. Redis may hold
+    anything."""
     try:
         return dict(job.kwargs)
     except (DeserializationError, TypeError, ValueError):

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,39 +22,34 @@ from django.conf import settings
 from django.db import DatabaseError
 from rq import get_current_job
 
+from broker_store.check.results import CheckResult
 from broker_store.client import ClientError
+from broker_store.engine.status.store_facts import RebuildProgress
 from broker_store.errors import MisuseError
-from broker_store.units import document_of
+from broker_store.facts.starts import StartReport
+from broker_store.lab.experiment import Outcome
+from broker_store.units import Document, Fact, fact_of
 from mqadmin.jobs import dead_letters, exports, pipeline
+from mqadmin.jobs.facts import DryRun, Exported, JobProgress, Resent, Summary
 from mqadmin.jobs.left_out import LeftOut
-from mqadmin.jobs.parameters import whole
 from mqadmin.jobs.progress import INTERVAL_SECONDS, JobFailed, Progress
+from mqadmin.jobs.progress import read as progress_of
 from mqadmin.process import children, run_file
 from mqadmin.process.recovery_paths import without_path
 from mqadmin.process.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
 MAX_STDERR_BYTES = 16_000  # read of what a child said, from its end
-DRY_RUN_FACTS = (
-    "state",
-    "kind",
-    "took_ms",
-    "scanned_bytes",
-    "messages",
-    "cut_bytes",
-    "redispatched",
-    "log_end",
-    "error",
-)
 
 
 def data_directory() -> Path:
     return Path(settings.DATA_DIRECTORY)
 
 
-def check_store() -> dict[str, Any]:
+def check_store() -> CheckResult:
     """Verify the whole store, up to where it is dispatched when a broker runs on it."""
-    found = _run_command(
+    return _run_command(
+        CheckResult,
         "check_store",
         str(run_file.store_directory(data_directory())),
         "--plan",
@@ -61,16 +57,14 @@ def check_store() -> dict[str, Any]:
         "--json",
         allow=(0, 1),
     )
-    for part in (found, found.get("plan", {})):
-        part.pop("store", None)  # its path on the disk is not for all who see jobs
-    return found
 
 
-def dry_run(accept_damage: bool) -> dict[str, Any]:
+def dry_run(accept_damage: bool) -> DryRun:
     """Do all of a start but its writes. Its record stands beside those of starts; the result has its main
     facts."""
     more = ("--accept-damage",) if accept_damage else ()
     found = _run_command(
+        StartReport,
         "store",
         "dry-run",
         "--store",
@@ -79,15 +73,23 @@ def dry_run(accept_damage: bool) -> dict[str, Any]:
         "--progress",
         *more,
     )
-    shown = without_path(found, run_file.store_directory(data_directory()))
-    return {
-        "recovery": found["id"],
-        **{name: shown[name] for name in DRY_RUN_FACTS},
-        "findings": len(found["findings"]),
-    }
+    shown: StartReport = without_path(found, run_file.store_directory(data_directory()))
+    return DryRun(
+        recovery=shown.id,
+        state=shown.state,
+        kind=shown.kind,
+        took_ms=shown.took_ms,
+        scanned_bytes=shown.scanned_bytes,
+        messages=shown.messages,
+        cut_bytes=shown.cut_bytes,
+        redispatched=shown.redispatched,
+        log_end=shown.log_end,
+        error=shown.error,
+        findings=len(shown.findings),
+    )
 
 
-def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) -> dict[str, Any]:
+def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) -> Outcome:
     """Kill a writer of the lab's own store at a point, start that store again, and report what is lost and
     what is there."""
     job = get_current_job()
@@ -102,23 +104,28 @@ def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) 
         "--seed",
         str(seed),
     ]
-    return _run_command("crash_lab", *arguments, "--run", job.id if job else "run", "--slowly", "--progress")
+    name = job.id if job else "run"
+    return _run_command(Outcome, "crash_lab", *arguments, "--run", name, "--slowly", "--progress")
 
 
-def rebuild_index() -> dict[str, Any]:
-    """Have the broker write its index files again from the commit log; it makes them beside the old ones."""
+def rebuild_index() -> Document:
+    """Have the broker write its index files again from the commit log, beside the old ones.
+
+    Returns the last state of that, as REST gives it.
+    """
     progress = Progress()
     with RestClient.of_data_directory(data_directory()) as broker:
         broker.post("/store/index/rebuild")
         try:
             while True:
-                status = broker.get("/store/index/rebuild")
-                done, total = whole(status.get("done_bytes")), whole(status.get("total_bytes"))
-                progress("reading the commit log", done, total, "bytes", last=status["state"] != "running")
-                if status["state"] == "done":
-                    return status
-                if status["state"] != "running":
-                    raise JobFailed(f"the broker says: {status.get('error') or status['state']}")
+                document = broker.get("/store/index/rebuild")
+                now = fact_of(RebuildProgress, document)
+                done, total, is_last = now.done_bytes, now.total_bytes, now.state != "running"
+                progress("reading the commit log", done, total, "bytes", last=is_last)
+                if now.state == "done":
+                    return document
+                if now.state != "running":
+                    raise JobFailed(f"the broker says: {now.error or now.state}")
                 time.sleep(INTERVAL_SECONDS)
         except JobFailed:
             raise
@@ -128,9 +135,7 @@ def rebuild_index() -> dict[str, Any]:
             raise
 
 
-def export_messages(
-    topic: str, begin_ms: int | None, end_ms: int | None, form: str, limit: int
-) -> dict[str, Any]:
+def export_messages(topic: str, begin_ms: int | None, end_ms: int | None, form: str, limit: int) -> Exported:
     """Write the messages of a topic to a file of the exports directory, oldest first, queue after queue."""
     job = get_current_job()
     directory = data_directory() / "exports"
@@ -139,13 +144,13 @@ def export_messages(
     with RestClient.of_data_directory(data_directory()) as broker:
         messages = exports.messages_of_topic(broker, segment(topic), begin_ms, end_ms, limit)
         name = job.id if job else "export"
-        return document_of(exports.write(directory, name, form, messages, Progress(job), limit))
+        return exports.write(directory, name, form, messages, Progress(job), limit)
 
 
-def resend_dead_letters(group: str, to: str, limit: int) -> dict[str, Any]:
+def resend_dead_letters(group: str, to: str, limit: int) -> Resent:
     """Send a group's dead letters again, those that were not sent again yet."""
-    nameserver = (run_file.read(data_directory()) or {}).get("nameserver")
-    if not nameserver:
+    run = run_file.read(data_directory())
+    if run is None or not run.nameserver:
         raise JobFailed(
             "this broker runs without a name server of its own, by which the job's client would find it"
         )
@@ -157,7 +162,7 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict[str, Any]:
         progress("sending", done, of, "messages")
 
     try:
-        sent = asyncio.run(dead_letters.resend(nameserver, group, to, limit, report, LeftOut(group)))
+        sent = asyncio.run(dead_letters.resend(run.nameserver, group, to, limit, report, LeftOut(group)))
     except (ClientError, MisuseError) as error:
         before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""
         raise JobFailed(f"{error}{before}") from None
@@ -167,10 +172,10 @@ def resend_dead_letters(group: str, to: str, limit: int) -> dict[str, Any]:
             f"may send up to {dead_letters.LETTERS_PER_PULL} others once more"
         ) from None
     progress("done", 1, 1, last=True)
-    return document_of(sent)
+    return sent
 
 
-def run_pipeline(name: str, **parameters: object) -> dict[str, Any]:
+def run_pipeline(name: str, **parameters: object) -> Summary:
     """Run a job of the pipeline in a process of its own: a JVM that fails ends neither the worker nor the
     broker. The whole result goes to a file; the job's result is its summary."""
     job, data = get_current_job(), data_directory()
@@ -179,20 +184,43 @@ def run_pipeline(name: str, **parameters: object) -> dict[str, Any]:
     try:
         with pipeline.open_log(data, run) as log:
             _install_pipeline()
-            result = _run_command(*pipeline.arguments(name, parameters, data, store), allow=(0, 1), log=log)
+            arguments = pipeline.arguments(name, parameters, data, store)
+            result = _run_command(pipeline.RESULTS[name], *arguments, allow=(0, 1), log=log)
     except JobFailed as error:
         raise JobFailed(pipeline.without_paths(f"{error}", data, store)) from None
     finally:
         pipeline.cut_log(data, run)
     pipeline.write_result(data, run, result)
-    return pipeline.summary(name, result)
+    return pipeline.summary(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line that a command prints: how far it is, or its result."""
+
+    progress: JobProgress | None
+    result: dict[str, Any] | None
+
+
+def _line_of(text: bytes) -> _Line:
+    """Return what a command printed; of a line that is none of its own, as a library prints, nothing."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        return _Line(progress=None, result=None)
+    result = value.get("result")
+    return _Line(
+        progress=progress_of(value.get("progress")), result=result if isinstance(result, dict) else None
+    )
 
 
 def _run_command(
-    *arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] | None = None
-) -> dict[str, Any]:
-    """The result of a management command as a child process. Its standard output is lines of JSON,
-    {"progress": ...} and at last {"result": ...}.
+    kind: type[Fact], *arguments: str, allow: tuple[int, ...] = (0,), log: IO[bytes] | None = None
+) -> Fact:
+    """Return the result, of this type, of a management command as a child process. Its standard output is
+    lines of JSON, {"progress": ...} and at last {"result": ...}.
 
     Its steps and its standard error are added to `log`. Raises JobFailed for an exit status that is not in
     `allow`, or without a result.
@@ -200,32 +228,21 @@ def _run_command(
     command = [sys.executable, str(settings.BASE_DIRECTORY / "manage.py"), *arguments]
     progress, result, logged = Progress(), None, None
     with _Child(command, log) as child:
-        for line in child.stdout:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # a library that prints
-            if isinstance(event, dict) and "progress" in event:
-                step = event["progress"]
-                text = str(step.get("text", ""))
-                progress(
-                    text,
-                    step.get("done"),
-                    step.get("total"),
-                    str(step.get("unit", "")),
-                    running=step.get("running"),
-                )
-                if log is not None and text != logged:
-                    logged = text
-                    log.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}\n".encode())
-            elif isinstance(event, dict) and "result" in event:
-                result = event["result"]
+        for line in map(_line_of, child.stdout):
+            step = line.progress
+            if step is not None:
+                progress(step.text, step.done, step.total, step.unit, running=step.running)
+                if log is not None and step.text != logged:
+                    logged = step.text
+                    log.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {step.text}\n".encode())
+            elif line.result is not None:
+                result = line.result
                 progress("done", 1, 1, last=True)
         errors = child.stderr_tail()
         status = child.process.wait()
     if status not in allow or result is None:
         raise JobFailed(pipeline.sentence_of(errors, status))
-    return result
+    return fact_of(kind, result)
 
 
 class _Child:

@@ -20,6 +20,7 @@ from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
 from mqadmin.jobs import pipeline
 from mqadmin.jobs.facts import Schedule
+from mqadmin.jobs.parameters import keywords_of
 
 MAX_SCHEDULES = 50
 MAX_CRON = 100
@@ -94,7 +95,11 @@ def add(job: str, parameters: dict[str, Any], cron: str, caller: Caller) -> Sche
             "limit_reached", f"there are {MAX_SCHEDULES} schedules", "remove one that is not needed"
         )
     made = PipelineSchedule.objects.create(
-        job=job, parameters=checked, cron=due.cron, created_by=caller.name, created_ms=int(time.time() * 1000)
+        job=job,
+        parameters=keywords_of(checked),
+        cron=due.cron,
+        created_by=caller.name,
+        created_ms=int(time.time() * 1000),
     )
     return describe(made)
 

@@ -31,8 +31,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 from urllib.parse import parse_qs
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,14 @@ REDIS_RIGHTS = (
     "resetkeys resetchannels ~rq:* %R~connection_pool &rq:* +@all -@admin -@dangerous +info +client|list "
     "+client|setname +client|setinfo"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningChildren:
+    """Which children run now."""
+
+    redis: Literal["own", "external", "stopped"]
+    workers: dict[str, bool]  # by name
 
 
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:
@@ -280,19 +289,18 @@ class Children:
             except OSError as error:
                 log.error("a child could not be started again: %s", error)
 
-    def state(self) -> dict:
-        """Return what runs now: {"redis": "own"|"external"|"stopped", "workers": {name: running}}. A worker
-        that is halted, or whose job is, does not run."""
+    def state(self) -> RunningChildren:
+        """Return what runs now. A worker that is halted, or whose job is, does not run."""
         halted = halted_sessions()
 
         def runs(child: Child) -> bool:
             return child.running and child.process.pid not in halted
 
         own = self._redis is not None and runs(self._redis)
-        return {
-            "redis": "own" if own else "external" if self._redis is None and self.redis_url else "stopped",
-            "workers": {worker.name: runs(worker) for worker in self._workers},
-        }
+        return RunningChildren(
+            redis="own" if own else "external" if self._redis is None and self.redis_url else "stopped",
+            workers={worker.name: runs(worker) for worker in self._workers},
+        )
 
     def stop(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:
         """Stop the workers, then Redis, in at most 2.5 s. `interrupted()` runs between, when no job runs and

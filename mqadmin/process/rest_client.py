@@ -15,11 +15,13 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from broker_store import processes
+from broker_store.units import fact_of
 from mqadmin.process import run_file
 
 BASE = "/api/v1"
@@ -29,7 +31,7 @@ TIMEOUT_SECONDS = 40.0  # above the longest wait_ms
 class RestError(Exception):
     """The broker refused; `code`, `status` and `hint` are the problem document's."""
 
-    def __init__(self, document: dict, status: int):
+    def __init__(self, document: dict[str, Any], status: int):
         self.code = str(document.get("code", "internal"))
         self.hint = str(document.get("hint", ""))
         self.detail = str(document.get("detail") or document.get("title") or f"HTTP status {status}")
@@ -65,19 +67,27 @@ class _UnixConnection(http.client.HTTPConnection):
 def _not_running(socket_path: Path, error: OSError) -> NotRunningError:
     """Return the error for a socket on which no broker answers. Where one runs, it says why."""
     run = run_file.read(socket_path.parent.parent)
-    if run is not None and processes.exists(run.get("pid")) and not socket_path.exists():
-        if "web" not in run:
+    if run is not None and processes.exists(run.pid) and not socket_path.exists():
+        if run.web is None:
             return NotRunningError(
-                f"the broker runs (process {run['pid']}) with --no-web, so without the REST "
+                f"the broker runs (process {run.pid}) with --no-web, so without the REST "
                 f"interface that commands use: start it without --no-web"
             )
         return NotRunningError(
-            f"the broker runs (process {run['pid']}), but its socket {socket_path} was removed: stop "
+            f"the broker runs (process {run.pid}), but its socket {socket_path} was removed: stop "
             f"the broker and start it again"
         )
     return NotRunningError(
         f"no broker answers on {socket_path} ({error.strerror}); start one with: manage.py runbroker"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """A piece of a list."""
+
+    items: list[Any]
+    next: str | None  # cursor of the rest; None: there is none
 
 
 class RestClient:
@@ -107,6 +117,7 @@ class RestClient:
         self._connection.close()
 
     def get(self, path: str, **query: Any) -> Any:
+        """Return the answer: JSON as values, else text. Raises RestError and NotRunningError, as all do."""
         return self.request("GET", path, query=query)
 
     def post(self, path: str, body: Any = None, **query: Any) -> Any:
@@ -121,17 +132,17 @@ class RestClient:
     def pages(self, path: str, **query: Any) -> Iterator[Any]:
         """Yield the items of a list, page after page."""
         while True:
-            page = self.get(path, **query)
-            yield from page["items"]
-            if page.get("next") is None:
+            page = fact_of(_Page, self.get(path, **query))
+            yield from page.items
+            if page.next is None:
                 return
-            query["cursor"] = page["next"]
+            query["cursor"] = page.next
 
     def post_for_items(self, path: str, body: Any) -> list[Any]:
         """Return the items of the list that answers a POST."""
-        return self.post(path, body)["items"]
+        return fact_of(_Page, self.post(path, body)).items
 
-    def request(self, method: str, path: str, body: Any = None, query: dict | None = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None, query: dict[str, Any] | None = None) -> Any:
         """Send one request and return its answer. A connection that the broker closed while idle is opened
         again, but only when nothing is sent twice by that."""
         asked = {name: value for name, value in (query or {}).items() if value is not None}

@@ -11,9 +11,9 @@ register = template.Library()
 
 
 @register.inclusion_tag("store_tabs.html", takes_context=True)
-def store_tabs(context: template.Context) -> dict[str, object]:
+def store_tabs(context: template.RequestContext) -> dict[str, object]:
     """The tabs, of which the current one has the longest begin of the page's own address."""
-    here = context["request"].path
+    here = context.request.path
     shown = [(reverse(tab.page), tab.title) for tab in registry.tabs()]
     current = max((address for address, _ in shown if here.startswith(address)), key=len, default=None)
     return {"tabs": shown, "current": current}

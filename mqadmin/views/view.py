@@ -48,7 +48,7 @@ class Stream:
     in_turn: bool = True  # in its thread: after the scans of other streams, as what computes does
     fresh: bool = False  # measured again for each new watcher, whose page may be newer than the last value
     # The part of a value that charts of the last minutes are drawn from
-    past: Callable[[Any], dict] | None = None
+    past: Callable[[Any], dict[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

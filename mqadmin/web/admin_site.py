@@ -76,11 +76,10 @@ class Site(UnfoldAdminSite):
 
 def unavailable(request: HttpRequest, problem: Problem, **more: object) -> HttpResponse:
     """Return a page that says why the broker cannot answer."""
-    document = problem.document()
     context = {
         **admin.site.each_context(request),
-        "title": document["title"],
-        "sentence": f"{document['detail']} {document['hint']}",
+        "title": problem.title,
+        "sentence": f"{problem.sentence} {problem.advice}",
         **more,
     }
     return TemplateResponse(

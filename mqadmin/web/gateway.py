@@ -11,6 +11,7 @@ import asyncio
 
 from broker_store.errors import NotFoundError
 from broker_store.formats.names import check_topic
+from broker_store.rest.answers import Receipt
 from broker_store.rest.documents import messages_json
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
@@ -27,8 +28,8 @@ class ClusterGateway:
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
 
-    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
-        receipts: list[dict] = []
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
+        receipts: list[Receipt | Problem] = []
         try:
             for at in range(0, len(messages), MESSAGES_PER_PIECE):
                 receipts += await self._cluster.sends.send_batch(

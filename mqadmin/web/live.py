@@ -119,6 +119,14 @@ class Watcher:
         return b"[" + b",".join(frames) + b"]"
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What a stream keeps of a moment."""
+
+    at_ms: int
+    values: dict[str, object]  # JSON
+
+
 @dataclass(slots=True)
 class _Last:
     """The last value of a stream."""
@@ -158,7 +166,7 @@ class Sampler:
         self._loop: asyncio.AbstractEventLoop | None = None  # of these turns and measurements
         self._task: asyncio.Task | None = None
         # What charts show of the time while the stream was watched, so that a page does not begin empty.
-        self._past: dict[str, deque[dict]] = {
+        self._past: dict[str, deque[_Point]] = {
             name: deque(maxlen=PAST_POINTS) for name, stream in STREAMS.items() if stream.past
         }
 
@@ -191,9 +199,10 @@ class Sampler:
         elif last.frame:
             watcher.put(key, last.frame, at_once=True)
 
-    def past(self, stream: str) -> list[dict]:
-        """Return the last two minutes of a stream, a point a second, with gaps where it was not watched."""
-        return list(self._past[stream])
+    def past(self, stream: str) -> list[dict[str, object]]:
+        """Return the last two minutes of a stream as JSON for charts, a point a second, with gaps where it
+        was not watched: `at_ms`, and what the stream keeps (`Stream.past`)."""
+        return [{"at_ms": point.at_ms, **point.values} for point in self._past[stream]]
 
     def unsubscribe(self, watcher: Watcher, key: Key) -> None:
         watcher.wants.discard(key)
@@ -283,8 +292,8 @@ class Sampler:
             data = stream.measure(self._cluster(), name)
             if stream.past:
                 past, now_ms = self._past[name_of_stream], int(self._clock() * 1000)
-                if not past or now_ms - past[-1]["at_ms"] >= PAST_APART_MS:
-                    past.append({"at_ms": now_ms, **stream.past(data)})
+                if not past or now_ms - past[-1].at_ms >= PAST_APART_MS:
+                    past.append(_Point(now_ms, stream.past(data)))
             return "snapshot", encode(data)
         except Exception as error:
             return self._failed(name_of_stream, error)
@@ -301,8 +310,7 @@ class Sampler:
                     {"code": error.code, "detail": error.detail}
                 )
             case BrokerStoreError():
-                problem = problem_of(error).document()
-                return "error", encode({"code": "failed", "detail": problem["detail"]})
+                return "error", encode({"code": "failed", "detail": problem_of(error).sentence})
         log.error("stream %s could not be measured", stream, exc_info=error)
         return "error", encode({"code": "internal", "detail": "this stream could not be measured"})
 
@@ -440,14 +448,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return ""
         if kind not in ("subscribe", "unsubscribe"):
             return "kind is subscribe, unsubscribe, pause or resume"
-        stream = STREAMS.get(frame.get("stream")) if isinstance(frame.get("stream"), str) else None
+        asked = frame.get("stream")
+        stream = STREAMS.get(asked) if isinstance(asked, str) else None
         if stream is None:
             return f"there is no such stream; there are {', '.join(STREAMS)}"
         name = frame.get("name") or ""
         try:
             if stream.check is None and name or not isinstance(name, str):
-                return f"stream {frame['stream']} takes no name"
-            key = (frame["stream"], stream.check(name) if stream.check else "")
+                return f"stream {asked} takes no name"
+            key = (asked, stream.check(name) if stream.check else "")
         except NameError_ as error:
             return names.in_words(error)
         if kind == "unsubscribe":

@@ -33,6 +33,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
+from broker_store.units import document_of, fact_of
 from mqadmin.web.trusted_proxies import client_address, network_of, site_of
 
 MAX_TRIES = 10  # at once, of one address or one device; a person mistypes less
@@ -191,23 +192,32 @@ def source_of(request: HttpRequest) -> Source:
     return LOCAL_SOCKET if address is None else Source(site_of(address), network_of(address))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """What the cookie of a device has, signed."""
+
+    device: str  # a random name
+    owner: str  # `_digest` of it and the user
+
+
 def device_of(request: HttpRequest, name: str) -> tuple[str, str] | None:
     """Return the device, when this user has logged in from it before; else None."""
     text = request.COOKIES.get(DEVICE_COOKIE, "")
     if not text or len(text) > MAX_DEVICE_CHARACTERS:
         return None
     try:
-        known = signing.loads(text, salt=_SALT, max_age=DEVICE_AGE_S)
-        device, owner = known["device"], known["owner"]
-    except (signing.BadSignature, KeyError, TypeError):
+        known = fact_of(_Device, signing.loads(text, salt=_SALT, max_age=DEVICE_AGE_S))
+    except (signing.BadSignature, ValueError):
         return None
-    return (device, name) if hmac.compare_digest(str(owner).encode(), _digest(device, name)) else None
+    is_theirs = hmac.compare_digest(str(known.owner).encode(), _digest(known.device, name))
+    return (known.device, name) if is_theirs else None
 
 
 def remember(request: HttpRequest, response: HttpResponse, name: str) -> None:
     """Set the cookie that says that this user has logged in from this browser."""
     device = secrets.token_urlsafe(12)
-    text = signing.dumps({"device": device, "owner": _digest(device, name).decode()}, salt=_SALT)
+    known = _Device(device=device, owner=_digest(device, name).decode())
+    text = signing.dumps(document_of(known), salt=_SALT)
     response.set_cookie(
         DEVICE_COOKIE, text, max_age=DEVICE_AGE_S, httponly=True, samesite="Lax",
         secure=settings.SESSION_COOKIE_SECURE, path="/login/",

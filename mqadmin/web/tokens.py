@@ -13,16 +13,22 @@ import asyncio
 import hashlib
 import logging
 import secrets
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated, Literal, TypeAlias
 
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, models
 from django.utils import timezone
 
 from broker_store.rest.callers import Caller, TokenTable
+from broker_store.units import Small, fields_of
 from mqadmin.web import roles
 
 log = logging.getLogger(__name__)
+
+Role: TypeAlias = Literal["viewer", "operator", "admin"]
+State: TypeAlias = Literal["active", "expired", "revoked"]
 
 TABLE = TokenTable()
 REFRESH_SECONDS = 0.5
@@ -58,10 +64,51 @@ class ApiToken(models.Model):
             raise ValidationError({"name": "A name has printable characters only."})
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         if self.revoked_at:
             return "revoked"
         return "expired" if self.expires_at and self.expires_at <= timezone.now() else "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token as REST and commands show it, without its text."""
+
+    id: Small
+    name: str
+    role: Role
+    start: str  # of its text
+    state: State
+    created_by: str
+    created_at: str
+    expires_at: str | None  # None: it does not expire
+    last_used_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedToken(Token):
+    """A new token."""
+
+    token: Annotated[str, "shown this once"]
+
+
+def shown(token: ApiToken) -> Token:
+    return Token(
+        id=token.pk,
+        name=token.name,
+        role=token.role,
+        start=token.start,
+        state=token.state,
+        created_by=token.created_by,
+        created_at=token.created_at.isoformat(),
+        expires_at=token.expires_at and token.expires_at.isoformat(),
+        last_used_at=token.last_used_at and token.last_used_at.isoformat(),
+    )
+
+
+def issued(token: ApiToken, text: str) -> IssuedToken:
+    """Return a new token with its text."""
+    return IssuedToken(**fields_of(shown(token)), token=text)
 
 
 class TooManyTokens(Exception):

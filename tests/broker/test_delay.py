@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_store.broker.delay import BATCH, PAUSE_MS, Delay
+from broker_store.broker.delay import BATCH, PAUSE_MS, Delay, LevelFacts
 from broker_store.errors import DamagedStoreError
 from broker_store.formats import properties
 from broker_store.formats.topics import SCHEDULE_TOPIC
@@ -187,14 +187,7 @@ def test_a_saved_position_outside_the_queue_is_brought_into_it(world):
     world.delay.load('{"offsetTable":{1:50}}')
     world.delay.start()
     assert world.delay.facts() == [
-        {
-            "level": 1,
-            "delay_ms": 1_000,
-            "offset": 0,
-            "max_offset": 1,
-            "waiting": 1,
-            "due_ms": world.now_ms + 1_000,
-        }
+        LevelFacts(level=1, delay_ms=1_000, offset=0, max_offset=1, waiting=1, due_ms=world.now_ms + 1_000)
     ]
 
 
@@ -204,12 +197,12 @@ def test_what_waits_is_counted_by_level_and_says_when_the_first_is_due(world):
     world.now_ms += 400
     world.send(2)
     first, second = world.delay.facts()
-    assert (first["waiting"], first["due_ms"] - world.now_ms) == (3, 600)
-    assert (second["waiting"], second["due_ms"] - world.now_ms) == (1, world.delay._levels[1].delay_ms)
+    assert (first.waiting, first.due_ms - world.now_ms) == (3, 600)
+    assert (second.waiting, second.due_ms - world.now_ms) == (1, world.delay._levels[1].delay_ms)
     assert [world.delay.waits(0, 0), world.delay.waits(99, 0)] == [True, None]
     world.now_ms += 600
     world.delay.step(world.now_ms)
-    assert [level["waiting"] for level in world.delay.facts()] == [0, 1]
+    assert [level.waiting for level in world.delay.facts()] == [0, 1]
     assert [world.delay.waits(0, 2), world.delay.waits(1, 0)] == [False, True]
 
 

@@ -199,7 +199,7 @@ def test_many_of_a_second_come_in_the_order_of_their_times_and_in_pieces(world):
     assert max(world.store.put_calls[before:]) <= MAX_DELIVERED_PER_STEP
     # After a delivery there is a short pause, so that messages that become due meanwhile are delivered
     # together.
-    assert world.timer.facts()["late_ms"] < PAUSE_MS
+    assert world.timer.facts().late_ms < PAUSE_MS
 
 
 def test_a_step_does_no_more_than_a_bound(world):
@@ -256,7 +256,7 @@ def test_what_is_too_much_for_memory_is_read_again_and_nothing_is_late(world, mo
         world.run(now_ms)
         most = max(most, world.timer.slots.loaded)
     assert world.bodies() == [b"%d" % number for number in range(300)]
-    assert most <= 300 and world.timer.facts()["late_ms"] <= 10
+    assert most <= 300 and world.timer.facts().late_ms <= 10
     assert world.timer.slots.loaded == 0 and world.timer.slots.in_order() == []
 
 
@@ -265,7 +265,7 @@ def test_one_that_was_read_from_the_queue_after_its_second_comes_at_once(world):
     world.now_ms += 60_000
     world.run()
     assert world.bodies() == [b"late"]
-    assert world.timer.facts()["late_ms"] == 59_500
+    assert world.timer.facts().late_ms == 59_500
 
 
 def test_after_a_pause_everything_that_fell_due_comes_and_what_is_not_due_waits(world):
@@ -290,7 +290,7 @@ def test_an_arrival_is_told_only_when_all_before_it_are_on_the_wheel(world):
         # message.
         assert world.timer.step(world.now_ms) > world.now_ms
         arrived.clear()
-    assert world.timer.facts()["waiting"] == 4
+    assert world.timer.facts().waiting == 4
 
 
 def test_what_the_store_refuses_is_tried_again(world):
@@ -335,7 +335,7 @@ def test_a_read_that_failed_is_repeated_and_what_is_gone_or_damaged_is_passed_ov
     ]
     world.run(world.now_ms + 1_000)
     assert world.bodies() == [b"here"] and world.timer.counts["dropped"] == 1
-    assert world.timer.facts()["waiting"] == 0
+    assert world.timer.facts().waiting == 0
 
 
 def test_a_damaged_message_of_the_queue_is_passed_over(world):
@@ -401,7 +401,7 @@ def test_a_message_beyond_the_window_is_stored_once_more_and_comes_at_its_time()
     # half.
     assert [message.properties.get("TIMER_ROLL_TIMES") for message in waiting] == [None, "1", "2", "3"]
     assert {message.properties["TIMER_OUT_MS"] for message in waiting} == {str(START_MS + 200_000 - 300)}
-    assert world.timer.facts()["waiting"] == 1
+    assert world.timer.facts().waiting == 1
     world.run(START_MS + 200_000)
     (message,) = world.delivered()
     assert message.properties["TIMER_ROLL_TIMES"] == "3" and world.timer.counts["rolled"] == 3
@@ -415,7 +415,7 @@ def test_a_request_to_delete_takes_the_message_with_its_key(world, key):
     world.send(b"0", key="K1", TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=START_MS - 300 + 10_001)
     world.run(START_MS + 20_000)
     assert world.bodies() == [b"kept"]
-    assert world.timer.counts["deleted"] == 1 and world.timer.facts()["waiting"] == 0
+    assert world.timer.counts["deleted"] == 1 and world.timer.facts().waiting == 0
 
 
 def test_a_request_to_delete_in_the_same_second_comes_in_time_for_what_is_not_delivered(world):
@@ -491,7 +491,7 @@ def test_after_a_kill_nothing_is_lost_or_early_and_only_what_was_not_noted_comes
         world.send(b"%d" % second, TIMER_DELAY_SEC=second - 3)
     world.run(START_MS + 5_000)
     world.restart(saved=False)
-    assert world.timer.facts()["waiting"] == 7  # slots from the third second on; the rest is in the queue
+    assert world.timer.facts().waiting == 7  # slots from the third second on; the rest is in the queue
     world.run(START_MS + 100_000)
     bodies = world.bodies()
     assert set(bodies) == {b"%d" % second for second in range(1, 15)}
@@ -573,22 +573,22 @@ def test_facts_say_what_waits_and_how_late_it_is(world):
     world.send(TIMER_DELAY_SEC=2)
     world.send(TIMER_DELAY_SEC=3 * 3600)
     world.send(topic="Bills", TIMER_DELAY_SEC=3 * 3600)
-    assert world.timer.facts()["not_enqueued"] == 3
+    assert world.timer.facts().not_enqueued == 3
     world.run()
     facts = world.timer.facts()
     hour_ms = START_MS // 3_600_000 * 3_600_000
-    assert (facts["waiting"], facts["not_enqueued"], facts["due"], facts["behind_ms"]) == (3, 0, 0, 0)
-    assert facts["hours"] == [(hour_ms, 1), (hour_ms + 3 * 3_600_000, 2)]
-    assert facts["topics"] == {"Orders": 2, "Bills": 1}
+    assert (facts.waiting, facts.not_enqueued, facts.due, facts.behind_ms) == (3, 0, 0, 0)
+    assert facts.hours == [(hour_ms, 1), (hour_ms + 3 * 3_600_000, 2)]
+    assert facts.topics == {"Orders": 2, "Bills": 1}
     world.run(START_MS + 1_500)
     world.now_ms = START_MS + 2_700
-    assert (world.timer.facts()["due"], world.timer.facts()["behind_ms"]) == (1, 700)
+    assert (world.timer.facts().due, world.timer.facts().behind_ms) == (1, 700)
     world.run()
     facts = world.timer.facts()
-    assert (facts["waiting"], facts["due"], facts["late_ms"], facts["delivered"]) == (2, 0, 700, 1)
+    assert (facts.waiting, facts.due, facts.late_ms, facts.delivered) == (2, 0, 700, 1)
     world.restart()
     facts = world.timer.facts()
-    assert facts["hours"] == [(hour_ms + 3 * 3_600_000, 2)] and facts["topics"] == {"Orders": 1}
+    assert facts.hours == [(hour_ms + 3 * 3_600_000, 2)] and facts.topics == {"Orders": 1}
     assert world.timer.waiting.metrics_json()["timingCount"]["Orders"]["count"] == 1
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from broker_store.broker.timer_counts import HOUR_MS, TimerCounts
+from broker_store.broker.timer_counts import HOUR_MS, OnTheWheel, TimerCounts
 from broker_store.formats.java_hash import java_hash
 
 MINUTE_MS = 60_000
@@ -14,7 +14,7 @@ def test_messages_are_counted_by_topic_and_hour():
     counts.add("Orders", HOUR_MS + 5, 3)
     counts.remove(java_hash("Orders"), 10)
     counts.remove(12345, HOUR_MS)
-    assert counts.facts() == {"waiting": 4, "hours": [(0, 1), (HOUR_MS, 3)], "topics": {"Orders": 4}}
+    assert counts.facts() == OnTheWheel(messages=4, hours=[(0, 1), (HOUR_MS, 3)], topics={"Orders": 4})
 
 
 def test_the_file_is_written_after_a_change():

@@ -30,7 +30,7 @@ def test_the_new_index_finds_what_the_old_one_found_and_what_came_meanwhile(stor
     store.rebuilding.begin()
     store.appender.put(message(keys=("k150",)))
     work(store)
-    assert store.rebuilding.progress()["state"] == "done"
+    assert store.rebuilding.progress().state == "done"
     store.appender.put(message(keys=("k151",)))
     assert found(store) == list(range(152))
     assert set(store.disk.list_names(store.root)) >= {"index"} and not {
@@ -43,7 +43,7 @@ def test_a_rebuild_that_is_cancelled_or_interrupted_leaves_the_index_as_it_was(s
     store.rebuilding.begin()
     store.rebuilding.cancel()
     work(store)
-    assert store.rebuilding.progress()["state"] == "cancelled" and found(store) == list(range(150))
+    assert store.rebuilding.progress().state == "cancelled" and found(store) == list(range(150))
     store.rebuilding.begin()
     store.die()
     store = open_store()
@@ -77,7 +77,7 @@ def test_when_an_exchange_fails_the_old_index_stays_in_its_place(store, open_sto
     with monkeypatch.context() as patch:
         patch.setattr(Disk, "rename", rename)
         work(store)
-    assert store.rebuilding.progress()["state"] == "failed" and store.is_writable
+    assert store.rebuilding.progress().state == "failed" and store.is_writable
     store.appender.put(message(keys=("k150",)))
     assert found(store) == list(range(151))
     store.close()
@@ -93,7 +93,7 @@ def test_a_failed_sync_in_a_rebuild_is_final_too(store, monkeypatch):
 
         patch.setattr(Disk, "sync_directory", fails)
         work(store)
-    assert store.rebuilding.progress()["state"] == "failed" and not store.is_writable
+    assert store.rebuilding.progress().state == "failed" and not store.is_writable
     store.close()
     assert (store.root / "abort").exists()
 
@@ -126,11 +126,7 @@ def test_a_log_that_cannot_be_read_fails_the_rebuild_alone_and_lookups_say_so(
     assert "is being built again" in store.index_doubt
     work(store)
     state = store.rebuilding.progress()
-    assert (
-        state["state"] == "failed" and f"{path} at {place}: no good record begins here" in state["error"]
-    ), state
-    assert (
-        f"index/{name}" in store.index_doubt and f"was not built again: {state['error']}" in store.index_doubt
-    )
+    assert state.state == "failed" and f"{path} at {place}: no good record begins here" in state.error, state
+    assert f"index/{name}" in store.index_doubt and f"was not built again: {state.error}" in store.index_doubt
     assert store.is_writable and store.appender.put(message()).ok
     store.close()

@@ -13,7 +13,7 @@ from broker_store.engine.disk import disk as engine_disk
 from broker_store.engine.disk import system
 from broker_store.engine.disk.disk import Disk
 from broker_store.facts import cache as inside
-from broker_store.facts.cache import read_positions, residency, shown
+from broker_store.facts.cache import few_files, read_positions, residency
 from broker_store.facts.directory import StoreDirectory
 from broker_store.units import fields_of
 from tests.support import plain_layout, stores
@@ -105,9 +105,9 @@ def test_every_file_is_told_of_and_the_totals_are_their_sums(root):
     said = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     assert picture.memory.total_bytes == int(said["MemTotal"].split()[0]) << 10
     assert 0 < picture.memory.available_bytes < picture.memory.total_bytes
-    few = shown(picture, 2, "FixA")
-    assert few["queue_files"] == sum(file.topic == "FixA" for file in picture.files) > 2
-    assert [file.topic for file in few["files"] if file.kind == "consumequeue"] == ["FixA", "FixA"]
+    few = few_files(picture, 2, "FixA")
+    assert few.queue_files == sum(file.topic == "FixA" for file in picture.files) > 2
+    assert [file.topic for file in few.files if file.kind == "consumequeue"] == ["FixA", "FixA"]
 
 
 def test_an_answer_that_cannot_be_true_is_taken_for_none(root, monkeypatch):

@@ -62,7 +62,7 @@ def administrator(fake_cluster, client_of_role) -> Client:
     return client
 
 
-def records() -> list[dict]:
+def records() -> list[audit.AuditRecord]:
     return [audit.read(entry) for entry in LogEntry.objects.order_by("pk")]
 
 
@@ -100,10 +100,10 @@ def test_each_dangerous_action_leaves_one_record_whether_it_succeeds_or_fails(
         monkeypatch.setattr(f"mqadmin.jobs.queue.{job_call}", failing if fails else lambda *_, **__: JOB)
     ask(administrator, door, method, address, fields)
     (record,) = records()
-    assert (record["action"], record["name"], record["by"]) == (action, name, "user:the-admin")
-    assert (record["outcome"] != "done") == fails
+    assert (record.action, record.name, record.by) == (action, name, "user:the-admin")
+    assert (record.outcome != "done") == fails
     if not fails:
-        assert record["outcome"] == "done"
+        assert record.outcome == "done"
 
 
 UNCONFIRMED = [
@@ -130,7 +130,7 @@ def test_another_name_than_that_of_what_is_to_go_changes_nothing_and_leaves_one_
     ask(administrator, *request)
     assert fake_cluster.asked == []
     (record,) = records()
-    assert (record["action"], record["name"], record["outcome"], record["by"]) == (
+    assert (record.action, record.name, record.outcome, record.by) == (
         action,
         name,
         "confirmation_needed",
@@ -157,12 +157,8 @@ def test_what_is_done_to_queues_leaves_one_record_too(administrator, monkeypatch
     monkeypatch.setattr("django_rq.views.get_queue_by_index", no_redis)
     assert administrator.post(f"/admin/django_rq/dashboard/queues/0/{page}").status_code == 503
     (record,) = records()
-    assert (
-        record["kind"] == "job"
-        and record["outcome"] == "jobs_unavailable"
-        and record["by"] == "user:the-admin"
-    )
-    assert record["name"] == ("some-job" if "some-job" in page else "")
+    assert record.kind == "job" and record.outcome == "jobs_unavailable" and record.by == "user:the-admin"
+    assert record.name == ("some-job" if "some-job" in page else "")
 
 
 def test_a_user_who_is_in_the_trail_is_made_inactive_and_not_deleted(administrator):
@@ -173,7 +169,7 @@ def test_a_user_who_is_in_the_trail_is_made_inactive_and_not_deleted(administrat
         "/admin/auth/user/", {"action": "delete_selected", "_selected_action": [user.pk], "post": "yes"}
     )
     assert get_user_model().objects.filter(pk=user.pk).exists()
-    assert records()[0]["name"] == "orders"
+    assert records()[0].name == "orders"
 
 
 def test_an_action_that_cannot_be_recorded_is_not_done(administrator, fake_cluster, monkeypatch):
@@ -195,7 +191,7 @@ def test_changes_through_the_brokers_port_stand_in_the_same_trail(administrator)
     )
     audit.write_changes([change, many])
     first, second = records()
-    assert (first["by"], first["action"], first["kind"], first["name"], first["outcome"]) == (
+    assert (first.by, first.action, first.kind, first.name, first.outcome) == (
         "wire:10.0.0.5:51000",
         "update",
         "topic",
@@ -203,16 +199,16 @@ def test_changes_through_the_brokers_port_stand_in_the_same_trail(administrator)
         "done",
     )
     assert (
-        first["at"] == "2026-11-21T07:00:02.754Z"
-        and first["detail"]["client_id"] == "10.0.0.5@7"
-        and first["detail"]["after"] == {"perm": 6}
+        first.at == "2026-11-21T07:00:02.754Z"
+        and first.detail["client_id"] == "10.0.0.5@7"
+        and first.detail["after"] == {"perm": 6}
     )
     assert (
-        second["detail"]["count"] == 99_000
+        second.detail["count"] == 99_000
         and get_user_model().objects.filter(username__startswith="wire:").count() == 1
     )
     assert not get_user_model().objects.get(username="wire:clients").is_active
-    assert [item["by"] for item in _audit_page(None, 10)["items"]] == ["wire:10.0.0.5", "wire:10.0.0.5:51000"]
+    assert [record.by for record in _audit_page(None, 10).items] == ["wire:10.0.0.5", "wire:10.0.0.5:51000"]
     assert "wire:10.0.0.5:51000" in administrator.get("/admin/admin/logentry/").content.decode()
 
 
@@ -225,7 +221,7 @@ def test_a_request_cannot_write_another_name_into_its_record(administrator):
         {"kind": "export_messages", "parameters": {"topic": "orders", "by": "user:another"}},
     )
     (record,) = records()
-    assert record["by"] == "user:the-admin"
+    assert record.by == "user:the-admin"
 
 
 @pytest.mark.parametrize(
@@ -250,6 +246,6 @@ def test_of_a_detail_that_is_too_long_the_first_characters_are_kept(administrato
         pass
     (record,) = records()
     (entry,) = LogEntry.objects.all()
-    assert len(entry.change_message) <= audit.MAX_DETAIL and record["outcome"] == "done"
-    assert record["detail"]["short"] == 7 and record["detail"].keys() >= kept
-    assert "keys_left_out" in kept or "… (" in record["detail"][min(kept)]
+    assert len(entry.change_message) <= audit.MAX_DETAIL and record.outcome == "done"
+    assert record.detail["short"] == 7 and record.detail.keys() >= kept
+    assert "keys_left_out" in kept or "… (" in record.detail[min(kept)]

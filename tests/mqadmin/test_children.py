@@ -138,7 +138,7 @@ def test_a_halted_child_or_a_halted_process_of_its_session_is_seen_and_is_not_en
     all_of_them._workers = [child]
 
     def runs() -> bool:
-        return all_of_them.state()["workers"]["default"]
+        return all_of_them.state().workers["default"]
 
     try:
         _until(lambda: len(children.session_members(worker)) == 2)

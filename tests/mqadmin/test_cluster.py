@@ -221,19 +221,19 @@ async def test_an_answer_with_messages_is_bounded_in_bytes_and_says_so(cluster, 
 
 async def test_a_message_is_sent_and_found_in_every_way(cluster):
     receipts = await _fill(cluster)
-    assert [int(receipt["queue_offset"]) for receipt in receipts[:4]] == [0, 0, 1, 1]
-    log_offset = int(receipts[7]["log_offset"])
+    assert [receipt.queue_offset for receipt in receipts[:4]] == [0, 0, 1, 1]
+    log_offset = receipts[7].log_offset
     stored, raw = await cluster.search.message_at(log_offset)
     assert stored.body == b"body 7" and len(raw) == stored.size and stored.log_offset == log_offset
     assert stored.tags == "paid" and stored.keys == ("key-7", "all") and stored.properties["shop"] == "berlin"
-    assert stored.unique_key == receipts[7]["message_id"]
+    assert stored.unique_key == receipts[7].message_id
     for id in (
-        receipts[7]["message_id"],
-        receipts[7]["offset_message_id"],
-        receipts[7]["offset_message_id"].lower(),
+        receipts[7].message_id,
+        receipts[7].offset_message_id,
+        receipts[7].offset_message_id.lower(),
     ):
         assert [message.log_offset for message in (await cluster.search.by_id(id)).messages] == [log_offset]
-    for key in ("key-7", receipts[7]["message_id"]):
+    for key in ("key-7", receipts[7].message_id):
         found = await cluster.search.by_key("orders", key, 0, FOR_EVER_MS, 10)
         assert [message.log_offset for message in found.messages] == [log_offset] and found.complete
     found = await cluster.search.in_queue("orders", 1, 2, 3)
@@ -262,7 +262,7 @@ async def test_what_was_left_out_is_said(cluster):
 
 async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_to_nobody(cluster, process):
     receipts = await _fill(cluster)
-    stored, raw = await cluster.search.message_at(int(receipts[8]["log_offset"]))
+    stored, raw = await cluster.search.message_at(receipts[8].log_offset)
     with open(process.store.log.files[0].path, "r+b") as log:
         for body in (b"Body", b"body"):
             log.seek(stored.log_offset + raw.index(b"body 8"))
@@ -324,7 +324,7 @@ async def test_a_search_names_the_damage_that_keeps_a_message_from_being_found(
     cluster, process, part, changed, said
 ):
     receipts = await _fill(cluster)
-    stored, raw = await cluster.search.message_at(int(receipts[8]["log_offset"]))
+    stored, raw = await cluster.search.message_at(receipts[8].log_offset)
     at = 0 if part is None else raw.index(part)
     with open(process.store.log.files[0].path, "r+b", buffering=0) as log:
         log.seek(stored.log_offset + at)
@@ -366,7 +366,7 @@ async def test_an_id_that_leads_into_the_log_where_no_record_begins_says_so(clus
 
 async def test_traces_of_a_message_are_told_in_words(cluster):
     (receipt,) = (await _fill(cluster))[:1]
-    id = receipt["message_id"]
+    id = receipt.message_id
     assert (await cluster.search.traces_of(id)).events == []
     sent = f"Pub|1000|r|shop|orders|{id}|paid|key|host|5|3|0|X|true"
     other = sent.replace(id, "F" * 32)
@@ -441,8 +441,8 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
             NewMessage(b"good"),
         ],
     )
-    assert ["problem" in answer for answer in answers] == [False, True, True, True, False]
-    assert [answer["problem"]["code"] for answer in answers[1:4]] == ["invalid", "queue_not_found", "invalid"]
+    assert [isinstance(answer, Problem) for answer in answers] == [False, True, True, True, False]
+    assert [answer.code for answer in answers[1:4]] == ["invalid", "queue_not_found", "invalid"]
     cluster.topics.update("orders", perm=4)
     with pytest.raises(Problem) as refused:
         await send_one(cluster, "orders", b"x")
@@ -451,7 +451,7 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
 
 async def test_a_delayed_message_waits_elsewhere(cluster):
     receipt = await send_one(cluster, "orders", b"later", properties={"DELAY": "3"})
-    assert receipt["topic"] == "SCHEDULE_TOPIC_XXXX"
+    assert receipt.topic == "SCHEDULE_TOPIC_XXXX"
     assert cluster.topics.detail("orders").messages == 0
 
 
@@ -548,7 +548,7 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
     steps = await cluster.index.explain("orders", "key-3")
     assert steps[0].step == "hash"
     kept = [step for step in steps if step.step == "entry" and step.kept]
-    assert [step.log_offset for step in kept] == [int(receipts[3]["log_offset"])]
+    assert [step.log_offset for step in kept] == [receipts[3].log_offset]
     assert steps[-1].why == "there is no older file"
     assert not [step for step in steps if step.step in ("behind", "gone")]
 
@@ -616,7 +616,7 @@ async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_ba
     cluster, process
 ):
     receipts = await _fill(cluster)
-    places = [int(receipt["log_offset"]) for receipt in receipts]
+    places = [receipt.log_offset for receipt in receipts]
     stored = [(await cluster.search.message_at(place))[0].store_timestamp for place in places]
     last_ms = stored[-1]
     # Ten seconds from record to record, set back by 60 seconds at the tenth, and right again at the last.
@@ -701,7 +701,7 @@ async def test_what_was_refused_is_told_in_words(cluster):
     assert "^[" in str(wrong.value), "clients are told Apache's sentence"
     (refused,) = cluster.refusals()
     assert (
-        refused["said"]
+        refused.said
         == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
     )
 

@@ -606,7 +606,7 @@ def test_a_token_with_a_wrong_value_is_not_made_and_the_value_is_named(arguments
         offline("token", "create", *arguments)
     assert str(refused.value) == f"no token is made: {said} (invalid)"
     assert not tokens.ApiToken.objects.exists()
-    assert audit.read(LogEntry.objects.get())["outcome"] == "invalid"
+    assert audit.read(LogEntry.objects.get()).outcome == "invalid"
 
 
 @pytest.mark.django_db
@@ -668,9 +668,9 @@ async def _demo(monkeypatch, answers: list[Exception | None]) -> tuple[int, list
     monkeypatch.setattr(demo, "SHARES", ((demo.VIEWS, 1.0),))
     monkeypatch.setattr(demo, "TURN_SECONDS", 0.001)
     monkeypatch.setattr(demo, "AWAY_SECONDS", 0.001)
-    counts, told, stopped = {"sent": 0}, [], asyncio.Event()
+    counts, told, stopped = demo.Counts(), [], asyncio.Event()
     await demo._send(_Shop(answers, stopped), 1_000, None, counts, stopped, told.append)
-    return counts["sent"], told
+    return counts.sent, told
 
 
 async def test_the_demo_goes_on_when_its_broker_is_started_again(monkeypatch):

@@ -23,6 +23,7 @@ from mqadmin.cluster.embedded import condition, signs
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
 from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.jobs import queue
+from mqadmin.process.children import RunningChildren
 from mqadmin.views.overview import page as overview
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
@@ -239,7 +240,7 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
         await asyncio.to_thread(parts.history.step, now[0] - ago)
     for _ in range(144):
         parts.statistics.refuse("WAITED_TOO_LONG", value=300, limit=200, who="10.0.0.7:1")
-    cluster.children = lambda: {"redis": "own", "workers": {"default": True, "spark": False}}
+    cluster.children = lambda: RunningChildren(redis="own", workers={"default": True, "spark": False})
     found = await asyncio.to_thread(cluster.condition)
     assert found.severity == "bad" and found.sentence.startswith(
         "144 sends were refused in the last 5 minutes"
@@ -276,7 +277,7 @@ async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # 
     asked = []
     monkeypatch.setattr(queue, "failed_since", asked.append)
     monkeypatch.setattr(checks, "last_findings", lambda: asked.append("findings"))
-    cluster.children = lambda: {"redis": "stopped", "workers": {"default": True}}
+    cluster.children = lambda: RunningChildren(redis="stopped", workers={"default": True})
     found = await asyncio.to_thread(cluster.condition)
     assert asked == []
     sentences = [notice.sentence for notice in found.notices if notice.kind in ("children", "jobs")]
@@ -287,11 +288,11 @@ async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # 
 
 
 def test_children_that_do_not_run_are_named():
-    assert signs.stopped({"redis": "stopped", "workers": {"spark": True, "default": False}}) == (
+    assert signs.stopped(RunningChildren(redis="stopped", workers={"spark": True, "default": False})) == (
         "Redis",
         "the worker default",
     )
-    assert signs.stopped({"redis": "external", "workers": {"default": True}}) == ()
+    assert signs.stopped(RunningChildren(redis="external", workers={"default": True})) == ()
 
 
 def test_page_rest_and_command_say_the_same(client_of_role, fake_cluster):

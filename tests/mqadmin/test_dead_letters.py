@@ -25,6 +25,7 @@ from mqadmin.jobs import queue as job_queue
 from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
 from mqadmin.jobs.left_out import LeftOut, of_group, within
 from mqadmin.jobs.progress import JobFailed
+from mqadmin.process.run_file import RunFile
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support import fake_runs
 
@@ -405,7 +406,7 @@ def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monk
         tell(3, 9)
         raise DatabaseError("database is locked")
 
-    monkeypatch.setattr(runs.run_file, "read", lambda directory: {"nameserver": "127.0.0.1:9876"})
+    monkeypatch.setattr(runs.run_file, "read", lambda directory: RunFile(nameserver="127.0.0.1:9876"))
     monkeypatch.setattr(dead_letters, "resend", failing)
     with pytest.raises(
         JobFailed,
@@ -507,7 +508,7 @@ def test_the_page_shows_the_plan_and_asks_for_the_name(client_of_role, fake_clus
     assert client.post(address, {"limit": "many", "confirm": "billing"}).status_code == 400 and started == []
     client.post(address, {"to": "topic", "limit": "20", "confirm": "billing"})
     assert started == [{"group": "billing", "to": "topic", "limit": 20}]
-    outcomes = [audit.read(entry)["outcome"] for entry in LogEntry.objects.order_by("id")]
+    outcomes = [audit.read(entry).outcome for entry in LogEntry.objects.order_by("id")]
     assert outcomes == ["confirmation_needed", "limit_reached"]
 
 

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from broker_store.units import document_of
 from mqadmin.jobs import queue
 from mqadmin.jobs.runs import check_store
 from mqadmin.views.store.doctor import facts as checks
@@ -124,10 +125,10 @@ def test_the_job_tells_of_a_crashed_store_that_is_only_looked_at_without_where_i
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "broker.json").write_text(json.dumps({"store": str(root), "inspect": True}))
     found = check_store()
-    (finding,) = found["findings"]
-    assert (finding["kind"], finding["grade"], finding["offset"]) == ("bad-record", "lost", 2216)
-    assert "bridge" in {action["action"] for action in found["plan"]["actions"]}
-    assert str(tmp_path) not in json.dumps(found)
+    (finding,) = found.findings
+    assert (finding.kind, finding.grade, finding.offset) == ("bad-record", "lost", 2216)
+    assert "bridge" in {action.action for action in found.plan.actions}
+    assert str(tmp_path) not in json.dumps(document_of(found))
 
 
 def test_what_may_come_back_is_not_shown_as_lost(runs, client_of_role, monkeypatch):

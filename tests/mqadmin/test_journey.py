@@ -56,7 +56,7 @@ async def test_a_plain_message_is_born_stored_queued_indexed_and_read(cluster): 
         "orders", [NewMessage(b"a", "paid", ("k1", "k2"), {}, 0), NewMessage(b"b", "", (), {}, 0)]
     )
     parts.offsets.commit("billing", "orders", 0, 1)
-    found = await cluster.store.journey_of(int(first["log_offset"]))
+    found = await cluster.store.journey_of(first.log_offset)
     assert stops(found) == [
         ("born", "done"), ("stored", "done"), ("disk", of(found, "disk").state), ("queue", "done"), ("index", "done"), ("index", "done"), ("index", "done"), ("index", "done"), ("group", "done"),
     ]  # fmt: skip
@@ -75,7 +75,7 @@ async def test_a_plain_message_is_born_stored_queued_indexed_and_read(cluster): 
         if one.pointer:
             look = await cluster.store.look_at(Place(**fields_of(one.pointer)))
             assert look.pieces[0].tone != "bad", one
-    waits = await cluster.store.journey_of(int(second["log_offset"]))
+    waits = await cluster.store.journey_of(second.log_offset)
     assert (of(waits, "group").state, of(waits, "group").sentence) == (
         "waiting",
         "It is the next of the queue. None of its clients is connected.",
@@ -84,7 +84,7 @@ async def test_a_plain_message_is_born_stored_queued_indexed_and_read(cluster): 
 
 async def test_flushing_and_dispatching_are_waited_for_by_name(cluster, monkeypatch):  # noqa: F811
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "", ("k",), {}, 0)])
-    log_offset, store = int(receipt["log_offset"]), cluster._host.process.store
+    log_offset, store = receipt.log_offset, cluster._host.process.store
     known = store.status.positions()
     end = known.wrote
     cases = [
@@ -120,9 +120,7 @@ async def test_a_group_that_wants_other_tags_passes_it_over(cluster, monkeypatch
     )
     cluster._host.process.parts.offsets.commit("sql", "orders", 0, 1)
     picky, sql = [
-        one
-        for one in (await cluster.store.journey_of(int(receipt["log_offset"]))).stops
-        if one.stop == "group"
+        one for one in (await cluster.store.journey_of(receipt.log_offset)).stops if one.stop == "group"
     ]
     assert (picky.state, picky.sentence) == (
         "absent",
@@ -135,7 +133,7 @@ async def test_a_delayed_message_leads_to_its_place_and_back(cluster):  # noqa: 
     (receipt,) = await cluster.sends.send_batch(
         "orders", [NewMessage(b"a", properties={"DELAY": "14"}, queue_id=1)]
     )
-    log_offset = int(receipt["log_offset"])
+    log_offset = receipt.log_offset
     found = await cluster.store.journey_of(log_offset)
     assert found.message.topic == SCHEDULE_TOPIC and stops(found, "group") == []
     assert (
@@ -199,7 +197,7 @@ async def test_a_timed_message_waits_until_its_time_and_a_recall_is_told_as_one(
 async def test_retries_and_the_dead_letter_of_a_message_are_told_in_order(cluster):  # noqa: F811
     parts = cluster._host.process.parts
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "paid", (), {}, 0)])
-    id = receipt["message_id"]
+    id = receipt.message_id
     for topic in (retry_topic("billing"), dead_letter_topic("billing")):
         parts.topics.put(TopicConfig(topic, 1, 1))
     parts.offsets.commit("billing", "orders", 0, 1)
@@ -224,7 +222,7 @@ async def test_retries_and_the_dead_letter_of_a_message_are_told_in_order(cluste
         _put(cluster, dead_letter_topic("billing"), 0, UNIQ_KEY=id, RETRY_TOPIC="orders", RECONSUME_TIME="16")
     )
     _put(cluster, "orders", 0, UNIQ_KEY="another")
-    found = await cluster.store.journey_of(int(receipt["log_offset"]))
+    found = await cluster.store.journey_of(receipt.log_offset)
     copies = [one for one in found.stops if one.log_offset is not None]
     assert [(one.stop, one.log_offset) for one in copies] == list(
         zip(["delayed", "retry", "retry", "dead"], kept, strict=True)
@@ -235,7 +233,7 @@ async def test_retries_and_the_dead_letter_of_a_message_are_told_in_order(cluste
     assert "sent back 2 times since" in of(found, "group").sentence
     from_the_end = await cluster.store.journey_of(kept[-1])
     assert [one.log_offset for one in from_the_end.stops if one.log_offset is not None] == [
-        int(receipt["log_offset"]),
+        receipt.log_offset,
         *kept[:-1],
     ]
 
@@ -263,11 +261,11 @@ async def test_which_try_a_record_of_a_retry_topic_is_for_is_told_by_its_ordinal
         cluster,
         retry_topic("billing"),
         0,
-        UNIQ_KEY=receipt["message_id"],
+        UNIQ_KEY=receipt.message_id,
         RETRY_TOPIC="orders",
         RECONSUME_TIME=str(tries),
     )
-    found = await cluster.store.journey_of(int(receipt["log_offset"]))
+    found = await cluster.store.journey_of(receipt.log_offset)
     assert words in of(found, "retry").sentence and "0th" not in of(found, "retry").sentence
     assert ("sent back" in of(found, "group").sentence) == (tries > 0)
 
@@ -298,10 +296,7 @@ async def test_how_many_tries_a_dead_letter_had_is_told_as_far_as_it_is_stated(c
 async def test_how_many_come_before_a_message_is_told_in_the_singular_too(cluster):  # noqa: F811
     receipts = await cluster.sends.send_batch("orders", [NewMessage(b"a", "", (), {}, 0)] * 3)
     cluster._host.process.parts.offsets.commit("billing", "orders", 0, 0)
-    told = [
-        of(await cluster.store.journey_of(int(receipt["log_offset"])), "group").sentence
-        for receipt in receipts
-    ]
+    told = [of(await cluster.store.journey_of(receipt.log_offset), "group").sentence for receipt in receipts]
     assert [one.partition(".")[0] for one in told] == [
         "It is the next of the queue",
         "1 message of the queue comes before it",
@@ -361,7 +356,7 @@ async def test_a_prepared_message_and_what_was_committed_are_one_journey(cluster
 async def test_messages_of_one_batch_go_each_its_own_way(cluster):  # noqa: F811
     receipts = await cluster.sends.send_batch("orders", [NewMessage(b"%d" % n, queue_id=0) for n in range(5)])
     for number, receipt in enumerate(receipts):
-        found = await cluster.store.journey_of(int(receipt["log_offset"]))
+        found = await cluster.store.journey_of(receipt.log_offset)
         assert found.message.queue_offset == number and not [
             one for one in found.stops if one.log_offset is not None
         ]
@@ -371,11 +366,11 @@ async def test_an_entry_far_down_its_chain_is_found_by_its_place_in_the_log(clus
     receipts = await cluster.sends.send_batch(
         "orders", [NewMessage(b"%d" % n, "hot", (), {}, 0) for n in range(30)]
     )
-    near = of(await cluster.store.journey_of(int(receipts[4]["log_offset"])), "index")
+    near = of(await cluster.store.journey_of(receipts[4].log_offset), "index")
     monkeypatch.setattr(references, "MAX_NEAR", 10)
     tag = next(
         one
-        for one in (await cluster.store.journey_of(int(receipts[4]["log_offset"]))).stops
+        for one in (await cluster.store.journey_of(receipts[4].log_offset)).stops
         if one.title == "Indexed by tag"
     )
     assert (
@@ -383,8 +378,9 @@ async def test_an_entry_far_down_its_chain_is_found_by_its_place_in_the_log(clus
         and "more than 10 newer entries before it in the chain" in tag.sentence
     )
     look = await cluster.store.look_at(Place(**fields_of(tag.pointer)))
-    assert look.pieces[0].sentence == "Of orders#T#hot." and look.pieces[0].fields[1].pointer.offset == int(
-        receipts[4]["log_offset"]
+    assert (
+        look.pieces[0].sentence == "Of orders#T#hot."
+        and look.pieces[0].fields[1].pointer.offset == receipts[4].log_offset
     )
     (file,) = cluster._host.process.store.index.files
     with file.path.open("r+b") as data:
@@ -392,7 +388,7 @@ async def test_an_entry_far_down_its_chain_is_found_by_its_place_in_the_log(clus
         data.write(bytes(4))
     lost = next(
         one
-        for one in (await cluster.store.journey_of(int(receipts[4]["log_offset"]))).stops
+        for one in (await cluster.store.journey_of(receipts[4].log_offset)).stops
         if one.title == "Indexed by tag"
     )
     assert lost.state == "unknown" and "not where it would stand" in lost.sentence
@@ -403,10 +399,10 @@ async def test_an_entry_far_down_its_chain_is_found_by_its_place_in_the_log(clus
 
 async def test_what_clients_traced_stands_at_the_end(cluster):  # noqa: F811
     receipt = await send_one(cluster, "orders", b"a")
-    id = receipt["message_id"]
+    id = receipt.message_id
     fields = ["Pub", "1700000000000", "r", "shop", "orders", id, "", "", "h", "1", "3", "0", "", "true"]
     _put(cluster, "RMQ_SYS_TRACE_TOPIC", 0, ("\x01".join(fields) + "\x02").encode(), KEYS=id)
-    told = (await cluster.store.journey_of(int(receipt["log_offset"]))).stops[-1]
+    told = (await cluster.store.journey_of(receipt.log_offset)).stops[-1]
     assert (told.stop, told.sentence, told.at_ms) == (
         "trace",
         "shop sent it to orders, in 3 ms.",
@@ -417,7 +413,7 @@ async def test_what_clients_traced_stands_at_the_end(cluster):  # noqa: F811
 async def test_what_was_cleaned_away_or_damaged_is_named(cluster):  # noqa: F811
     store = cluster._host.process.store
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "", ("k",), {}, 0)])
-    log_offset = int(receipt["log_offset"])
+    log_offset = receipt.log_offset
     with pytest.raises(NotFoundError, match="no message begins at position"):
         await cluster.store.journey_of(log_offset + 1)
     path = store.root / "consumequeue" / "orders" / "0" / f"{0:020d}"
@@ -453,9 +449,9 @@ async def test_what_was_cleaned_away_or_damaged_is_named(cluster):  # noqa: F811
 
 async def test_the_stream_gives_the_journey_and_the_page_a_picture_of_it(cluster):  # noqa: F811
     receipt = await send_one(cluster, "orders", b"a", keys=("k1", "k2"))
-    name = live.STREAMS["message"].check(receipt["log_offset"])
+    name = live.STREAMS["message"].check(str(receipt.log_offset))
     found = await asyncio.to_thread(live.STREAMS["message"].measure, cluster, name)
-    assert json.loads(live.encode(found))["message"]["message_id"] == receipt["message_id"]
+    assert json.loads(live.encode(found))["message"]["message_id"] == receipt.message_id
     with pytest.raises(live.NameError_):
         live.STREAMS["message"].check("../x")
     dots = shown_journey(found).picture

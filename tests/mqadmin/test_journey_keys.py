@@ -19,14 +19,14 @@ KEYS = tuple(f"k{number}" for number in range(5_000))
 
 async def test_the_journey_of_many_keys_looks_up_the_first_and_counts_the_others(cluster):  # noqa: F811
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
-    found = await cluster.store.journey_of(int(receipt["log_offset"]))
+    found = await cluster.store.journey_of(receipt.log_offset)
     titles = [stop.title for stop in found.stops if stop.stop == "index"]
     assert titles == ["Indexed by message id", *["Indexed by key"] * SHOWN_KEYS, "Indexed by tag"]
     message = found.message
     assert (message.keys, message.keys_left_out) == (list(KEYS[:SHOWN_KEYS]), len(KEYS) - SHOWN_KEYS)
     assert len(json.dumps(schemas.facts(found))) < 150_000
     (few,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "", KEYS[:SHOWN_KEYS], {}, 0)])
-    assert (await cluster.store.journey_of(int(few["log_offset"]))).message.keys_left_out == 0
+    assert (await cluster.store.journey_of(few.log_offset)).message.keys_left_out == 0
 
 
 async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_in_a_thread(
@@ -43,7 +43,7 @@ async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_i
 
     monkeypatch.setattr(view, "shown_journey", context)
     monkeypatch.setattr(view, "current_cluster", lambda: cluster)
-    answer = await view.message_journey.__wrapped__(rf.get("/"), int(receipt["log_offset"]))
+    answer = await view.message_journey.__wrapped__(rf.get("/"), receipt.log_offset)
     text = answer.content.decode()
     assert "4,744 more keys were not looked up" in text and len(text) < 200_000
     assert threads and threading.main_thread() not in threads
@@ -51,7 +51,7 @@ async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_i
 
 async def test_the_byte_viewer_leads_to_the_entries_of_the_first_keys_and_counts_the_others(cluster):  # noqa: F811
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
-    look = await cluster.store.look_at(Place("commitlog", offset=int(receipt["log_offset"])))
+    look = await cluster.store.look_at(Place("commitlog", offset=receipt.log_offset))
     entries = [jump for jump in look.jumps if jump.title.startswith("Index entr")]
     assert len(entries) == 1 + SHOWN_KEYS + 1 + 1
     assert (entries[-1].title, entries[-1].pointer) == ("Index entries of 4,744 more keys", None)

@@ -124,9 +124,9 @@ async def test_no_turn_of_the_loop_is_long_while_pages_and_files_of_large_messag
     receipts = await served.cluster.sends.send_batch(
         "orders", [NewMessage(body, "", ("k",)) for body in (nested, large)]
     )
-    places = [receipt["log_offset"] for receipt in receipts]
+    places = [receipt.log_offset for receipt in receipts]
     addresses = [f"/messages/{place}/" for place in places] + ["/messages/?by=key&topic=orders&key=k"]
-    addresses += [f"/messages/{places[1]}/record", f"/api/v1/messages/{receipts[1]['offset_message_id']}/raw"]
+    addresses += [f"/messages/{places[1]}/record", f"/api/v1/messages/{receipts[1].offset_message_id}/raw"]
     for address in addresses:
         # The first of its kind compiles its template
         status, _ = await asyncio.to_thread(fetch, served.path, address, cookie)

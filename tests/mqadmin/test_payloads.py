@@ -16,7 +16,6 @@ from broker_store.units import document_of
 from mqadmin.cluster.current import install_cluster
 from mqadmin.jobs import exports, pipeline, progress, queue
 from mqadmin.jobs.facts import Exported, Job
-from mqadmin.views.pipeline.page import REPORTS
 from tests.support.fake_runs import job_of
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
@@ -37,8 +36,8 @@ PAGES = (
     "/jobs/some-job/",
     "/store/doctor/some-job/",
     "/pipeline/",
-    *(f"/pipeline/runs/{name}/" for name in REPORTS),
-    *(f"/pipeline/runs/{name}/log" for name in REPORTS),
+    *(f"/pipeline/runs/{name}/" for name in pipeline.JOBS),
+    *(f"/pipeline/runs/{name}/log" for name in pipeline.JOBS),
 )
 MESSAGES = tuple(f"/messages/{1_000 * number}/" for number in range(0, len(PAYLOADS), AT_ONCE))
 LINKS = ("/", "?", "#", "data:image/svg+xml")
@@ -153,10 +152,10 @@ def result(words: tuple[str, ...], name: str) -> dict:
 
 def pages(client, monkeypatch, words: tuple[str, ...], addresses: tuple[str, ...]) -> list[str]:
     install_cluster(HostileCluster(words, clock=lambda: 1_764_000_000.0))
-    monkeypatch.setattr(queue, "listing", lambda: [job(words), *(run(words, name) for name in REPORTS)])
+    monkeypatch.setattr(queue, "listing", lambda: [job(words), *(run(words, name) for name in pipeline.JOBS)])
     monkeypatch.setattr(queue, "find", lambda job_id: job(words))
     monkeypatch.setattr(queue, "find_run", lambda run_id: run(words, run_id))
-    monkeypatch.setattr(pipeline, "read_result", lambda data, run_id: result(words, run_id))
+    monkeypatch.setattr(pipeline, "read_document", lambda data, run_id: result(words, run_id))
     monkeypatch.setattr(pipeline, "read_log", lambda data, store, run_id: " ".join(words))
     found = []
     for address in addresses:

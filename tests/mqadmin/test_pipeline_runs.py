@@ -18,6 +18,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from broker_store.errors import NameError_
+from broker_store.pipeline.results import Lineage
 from broker_store.rest.problems import Problem
 from mqadmin.jobs import pipeline, queue, runs
 from mqadmin.jobs.facts import OVER
@@ -60,12 +61,12 @@ async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(direct
         assert {name: run.state for name, run in ended.items()} == {
             "missing": "failed", "lineage": "done", "archive": "done",
         }, ended  # fmt: skip
-        assert pipeline.read_result(directory, started["lineage"]) == {
+        assert pipeline.read_document(directory, started["lineage"]) == {
             "key": "no-such-key",
             "records": [],
             "complete": True,
         }
-        archived = pipeline.read_result(directory, started["archive"])
+        archived = pipeline.read_document(directory, started["archive"])
         assert archived["records"] == sum(day["records"] for day in archived["days"]) == 70
         assert (directory / "archive" / "manifest.json").exists()
         # Steps have their times; a topic that is not there is named before a JVM is started for it.
@@ -189,8 +190,8 @@ def test_partitions_are_drawn_each_and_many_in_bundles():
 def test_parameters_are_known_bounded_and_needed():
     assert pipeline.checked(
         "statistics", {"topic": "orders", "begin_ms": "5", "end_ms": None, "key": ""}
-    ) == {"topic": "orders", "begin_ms": 5}
-    assert pipeline.checked("lineage", {"key": "--store=/etc"}) == {"key": "--store=/etc"}
+    ) == pipeline.RunArguments(topic="orders", begin_ms=5)
+    assert pipeline.checked("lineage", {"key": "--store=/etc"}) == pipeline.RunArguments(key="--store=/etc")
     for name, parameters in (
         ("audit", {"topic": "orders"}),
         ("archive", {"out": "/etc"}),
@@ -274,7 +275,7 @@ def test_old_results_and_logs_are_removed_and_nothing_else(tmp_path):
         (tmp_path / "pipeline" / name).touch()
         os.utime(tmp_path / "pipeline" / name, (0, 0))
     os.utime(tmp_path / "cache" / "spark" / "blockmgr-1", (0, 0))
-    pipeline.write_result(tmp_path, "new", {"ok": True})
+    pipeline.write_result(tmp_path, "new", Lineage(key="k", records=[], complete=True))
     pipeline.prepare(tmp_path, time.time() - 1_000)
     assert sorted(path.name for path in (tmp_path / "pipeline").iterdir()) == ["new.json", "old.txt"]
     assert list((tmp_path / "cache" / "spark").iterdir()) == []

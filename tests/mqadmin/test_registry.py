@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from django.template import RequestContext
 from django.template.loader import get_template
 
 from mqadmin.templatetags.tabs import store_tabs
@@ -73,7 +74,7 @@ def test_the_tabs_have_places_of_their_own_and_begin_with_the_map():
     ],
 )
 def test_the_current_tab_is_that_of_the_address_or_of_the_begin_of_it(here, current, rf):
-    shown = store_tabs({"request": rf.get(here)})
+    shown = store_tabs(RequestContext(rf.get(here)))
     assert shown["current"] == current
     assert len(shown["tabs"]) == len(registry.tabs())
 

@@ -56,7 +56,7 @@ def test_a_due_schedule_starts_its_run_once_and_is_due_again_later(started, user
     assert now() < job.next_enqueue_time <= now() + timedelta(days=1)
     [kept] = schedules.listing()
     assert (kept.last_run, kept.last_problem) == ("run-1", None) and kept.last_ms
-    assert audit.read(LogEntry.objects.get())["detail"]["schedule"] == made.id
+    assert audit.read(LogEntry.objects.get()).detail["schedule"] == made.id
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_delayed_messages_are_counted_by_level_with_the_time_of_the_first(
         (14, 13, 600_000, 2),
         (18, 17, 7_200_000, 1),
     ]
-    stored, _ = await cluster.search.message_at(int(receipts[0]["log_offset"]))
+    stored, _ = await cluster.search.message_at(receipts[0].log_offset)
     assert (
         delayed.due_ms
         == delayed.levels[0].due_ms
@@ -196,13 +196,13 @@ async def test_an_ordinary_message_has_no_fate(cluster):  # noqa: F811
     [receipt] = await cluster.sends.send_batch(
         "orders", [NewMessage(b"x", properties={"RETRY_TOPIC": "else"})]
     )
-    assert cluster.waiting.fate((await cluster.search.message_at(int(receipt["log_offset"])))[0]) is None
+    assert cluster.waiting.fate((await cluster.search.message_at(receipt.log_offset))[0]) is None
 
 
 async def test_its_shapes_are_those_the_pages_are_tested_with(cluster):  # noqa: F811
     fake = FakeCluster()
     [receipt] = await cluster.sends.send_batch("orders", [NewMessage(b"x", properties={"DELAY": "14"})])
-    stored, _ = await cluster.search.message_at(int(receipt["log_offset"]))
+    stored, _ = await cluster.search.message_at(receipt.log_offset)
     assert type(cluster.waiting.fate(stored)) is type(fake.waiting.fate(fake.stored("orders", 0, 44)))
 
 

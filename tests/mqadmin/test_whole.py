@@ -278,7 +278,7 @@ async def read_all(nameserver: str, group: str, topic: str, count: int) -> list[
 
 
 def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running, broker):
-    nameserver = run_file.read(running.data)["nameserver"]
+    nameserver = run_file.read(running.data).nameserver
     broker.post("/topics", {"name": "given-up", "read_queues": 2, "write_queues": 2})
     broker.post(
         "/topics/given-up/messages", [{"body": f"{n}", "keys": [f"k{n}"], "tag": "t"} for n in range(5)]

@@ -20,8 +20,10 @@ pytest.importorskip("pyspark", reason="Spark is in requirements.txt and not inst
 
 from broker_store.messages import Message
 from broker_store.pipeline import jobs
+from broker_store.pipeline.results import RESULTS
+from broker_store.units import document_of, fact_of, fields_of
 from mqadmin.jobs import pipeline
-from mqadmin.views.pipeline.page import REPORTS
+from mqadmin.views.pipeline.reports import report_of
 from tests.pipeline import plain
 from tests.support import stores
 from tests.support.hand_store import Clock, opened
@@ -111,14 +113,14 @@ def test_what_the_jobs_give_is_what_their_pages_and_lists_show(spark, tmp_path):
         "lineage": jobs.lineage(spark, store, next(iter(some.keys))),
         "archive": jobs.archive(spark, store, tmp_path / "archive"),
     }
-    assert results.keys() == REPORTS.keys() == pipeline.JOBS.keys()
+    assert results.keys() == RESULTS.keys() == pipeline.JOBS.keys()
     for name, result in results.items():
         assert json.loads(json.dumps(result)) == result
-        page = render_to_string(
-            f"pipeline/{name}.html", {"report": REPORTS[name](result), "run": {"given": []}}
-        )
+        known = fact_of(RESULTS[name], result)
+        assert document_of(known) == result
+        page = render_to_string(f"pipeline/{name}.html", {"report": report_of(known), "run": {"given": []}})
         assert "unknown" not in page
-        assert None not in pipeline.summary(name, result).values()
+        assert None not in fields_of(pipeline.summary(known)).values()
 
 
 def command(*arguments: str, data: Path) -> subprocess.Popen:

@@ -11,12 +11,26 @@ import threading
 import pytest
 
 from broker_store.rest import callers, http, new_messages
+from broker_store.rest.answers import Receipt
 from broker_store.rest.callers import Caller, TokenTable
 from broker_store.rest.http import HotRoutes
 from broker_store.rest.problems import Problem
 
 GOOD = "mq_good"
 TOPIC = "/api/v1/topics/orders"
+
+
+def receipt(topic: str, queue_offset: int) -> Receipt:
+    return Receipt(
+        status="PUT_OK",
+        topic=topic,
+        queue_id=0,
+        queue_offset=queue_offset,
+        log_offset=0,
+        message_id="",
+        offset_message_id="",
+        store_time_ms=0,
+    )
 
 
 class Gateway:
@@ -27,7 +41,7 @@ class Gateway:
         if topic == "nowhere":
             raise Problem("topic_not_found")
         self.sent.append((topic, messages))
-        return [{"queue_offset": str(n)} for n, _ in enumerate(messages)]
+        return [receipt(topic, number) for number, _ in enumerate(messages)]
 
     async def pull(self, topic, queue_id, offset, limit, wait_ms):
         self.pulled.append((topic, queue_id, offset, limit, wait_ms))
@@ -119,7 +133,7 @@ async def test_one_message_and_a_list_reach_the_gateway_as_they_were_sent():
         TOPIC + "/messages",
         b'{"body":"hi","tag":"T","keys":["a","b"],"properties":{"p":"q"},"queue_id":3,"flag":7}',
     )
-    assert (status, answer) == (200, {"queue_offset": "0"})
+    assert (status, answer) == (200, receipt("orders", 0).document())
     topic, (message,) = world.gateway.sent[0]
     assert topic == "orders"
     assert message == new_messages.NewMessage(b"hi", "T", ("a", "b"), {"p": "q"}, 3, 7)

@@ -592,9 +592,9 @@ async def test_timer_messages_that_arrive_within_a_moment_are_put_on_the_wheel_t
     answer = await channel.request(send(properties="UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x0160\x02"), 5)
     assert answer.code == 0
     async with asyncio.timeout(5):
-        while timer.facts()["not_enqueued"]:
+        while timer.facts().not_enqueued:
             await asyncio.sleep(0.001)
-    assert timer.facts()["waiting"] == 1
+    assert timer.facts().waiting == 1
     assert min(at for at in stepped if at >= arrived[0]) - arrived[0] > 0.9 * PAUSE_MS / 1000
     channel.close()
 

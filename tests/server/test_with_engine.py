@@ -179,7 +179,7 @@ async def test_a_message_that_waits_survives_a_restart_and_is_never_early(tmp_pa
         assert stored.body == b"later" and stored.store_timestamp >= sent_ms + 1_000
     async with Running(tmp_path, messageDelayLevel="1s 5s") as broker:
         assert await broker.read_all() == [b"later"]
-        assert broker.parts.delay.facts()[0]["offset"] == 1
+        assert broker.parts.delay.facts()[0].offset == 1
 
 
 async def test_a_deleted_topic_stays_deleted_and_may_begin_anew(tmp_path):
@@ -264,9 +264,10 @@ async def test_what_apaches_broker_knew_is_known(tmp_path):
         groups = broker.parts.groups.to_json()["subscriptionGroupTable"]
         assert files["subscriptionGroup.json"]["subscriptionGroupTable"].items() <= groups.items()
         assert broker.parts.offsets.to_json()["offsetTable"] == files["consumerOffset.json"]["offsetTable"]
-        assert [
-            (level["level"], level["offset"], level["max_offset"]) for level in broker.parts.delay.facts()
-        ] == [(1, 4, 4), (2, 1, 1)]
+        assert [(level.level, level.offset, level.max_offset) for level in broker.parts.delay.facts()] == [
+            (1, 4, 4),
+            (2, 1, 1),
+        ]
         for name, queue_id in broker.store.queues():
             high = await broker.ask(30, topic=name, queueId=queue_id)
             assert high.fields["offset"] == str(broker.store.reads.max_offset(name, queue_id))

@@ -30,6 +30,7 @@ from broker_store.engine.status.store_facts import (
     IndexFileFacts,
     LogPositions,
     LostAndFound,
+    RebuildProgress,
     Sizes,
     Snapshot,
     Stamps,
@@ -93,6 +94,8 @@ from broker_store.facts.timeline import (
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
+from broker_store.rest.answers import Receipt
+from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.condition import Refusal, Signs, judge, judge_state
 from mqadmin.cluster.embedded.host import STARTING
@@ -492,23 +495,23 @@ class FakeSearch(_Part):
 
 
 class FakeSends(_Part):
-    async def send_batch(self, topic, messages) -> list[dict]:
+    async def send_batch(self, topic, messages) -> list[Receipt | Problem]:
         self._cluster.asked.append(("send_batch", topic, messages))
         self._cluster.topics.detail(topic)
         return [self._receipt(topic, message.queue_id or 0) for message in messages]
 
-    def _receipt(self, topic, queue_id) -> dict:
+    def _receipt(self, topic, queue_id) -> Receipt:
         log_offset = self._cluster.wrote()
-        return {
-            "status": "PUT_OK",
-            "message_id": "0A00030E1BC863947C6B000000000001",
-            "offset_message_id": message_id.encode_offset_id(STORE_HOST, log_offset),
-            # fmt: skip
-            "topic": topic,
-            "queue_id": queue_id,
-            "queue_offset": "17",
-            "log_offset": str(log_offset),
-        }
+        return Receipt(
+            status="PUT_OK",
+            message_id="0A00030E1BC863947C6B000000000001",
+            offset_message_id=message_id.encode_offset_id(STORE_HOST, log_offset),
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=17,
+            log_offset=log_offset,
+            store_time_ms=self._cluster.now_ms(),
+        )
 
 
 class FakePulls(_Part):
@@ -937,9 +940,7 @@ class FakeStore(_Part):
         return PathOfSends(
             **fields_of(facts) | {"lately_ms": 60_000},
             loop=loop,
-            refusals=[
-                Refused(**case) for case in sorted(self._cluster.refusals(), key=lambda case: case["cause"])
-            ],
+            refusals=sorted(self._cluster.refusals(), key=lambda case: case.cause),
         )
 
     def _path(self) -> WritePath:
@@ -1542,14 +1543,14 @@ class FakeIndex(_Part):
     def watched_chains(self, name) -> Chains:
         return async_to_sync(self.chains)(name)
 
-    def rebuild(self) -> dict:
+    def rebuild(self) -> RebuildProgress:
         self._cluster.asked.append(("rebuild_index",))
         return self.rebuild_state()
 
-    def rebuild_state(self) -> dict:
-        return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
+    def rebuild_state(self) -> RebuildProgress:
+        return RebuildProgress(state="idle", done_bytes=0, total_bytes=0, error=None)
 
-    def cancel_rebuild(self) -> dict:
+    def cancel_rebuild(self) -> RebuildProgress:
         self._cluster.asked.append(("cancel_rebuild",))
         return self.rebuild_state()
 
@@ -1597,28 +1598,28 @@ class FakeCluster:
         }
         return State(state=self.state_name, sentence=sentences[self.state_name])
 
-    def refusals(self) -> list[dict]:
+    def refusals(self) -> list[Refused]:
         self.check_running()
         now_ms = self.now_ms()
         return [
-            {
-                "cause": "WAITED_TOO_LONG",
-                "count": 3,
-                "at_ms": now_ms - 4_000,
-                "value": 231,
-                "limit": 200,
-                "who": "10.0.0.7:51022",
-                "said": "",
-            },
-            {
-                "cause": "no topic",
-                "count": 1,
-                "at_ms": now_ms - 90_000,
-                "value": None,
-                "limit": None,
-                "who": "10.0.0.9:40112",
-                "said": "topic[orders2] not exist",
-            },
+            Refused(
+                cause="WAITED_TOO_LONG",
+                count=3,
+                at_ms=now_ms - 4_000,
+                value=231,
+                limit=200,
+                who="10.0.0.7:51022",
+                said="",
+            ),
+            Refused(
+                cause="no topic",
+                count=1,
+                at_ms=now_ms - 90_000,
+                value=None,
+                limit=None,
+                who="10.0.0.9:40112",
+                said="topic[orders2] not exist",
+            ),
         ]
 
     def longest_pause_s(self) -> float:

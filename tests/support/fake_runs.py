@@ -11,10 +11,12 @@ from typing import Any
 from broker_store.check.doctor import findings_of
 from broker_store.check.report import ERROR, NOTE, WARNING, CheckReport, Finding
 from broker_store.check.results import GRADES
+from broker_store.pipeline import results
 from broker_store.rest.problems import Problem
-from broker_store.units import document_of
+from broker_store.units import document_of, fact_of
 from mqadmin.jobs import pipeline, queue
 from mqadmin.jobs.facts import OVER, Job, JobProgress, Step
+from mqadmin.jobs.kinds import json_of
 
 HOUR_MS = 3_600_000
 BEGAN_MS = int(time.time() * 1000)
@@ -172,6 +174,11 @@ RUNS = {
 }
 
 
+def _summary(job: str, result: dict) -> dict:
+    """What the job keeps of a whole result."""
+    return json_of(pipeline.summary(fact_of(results.RESULTS[job], result)))
+
+
 def run(name: str) -> Job:
     job, state, parameters, ago = RUNS[name]
     asked = BEGAN_MS - ago * 1000
@@ -204,7 +211,7 @@ def run(name: str) -> Job:
         started_ms=None if waits else asked + 200,
         ended_ms=asked + 44_600 if over else None,
         progress=None if waits else progress,
-        result=pipeline.summary(job, RESULTS[name]) if state == "done" else None,
+        result=_summary(job, RESULTS[name]) if state == "done" else None,
         error="there is no topic invoices in STORE; it has orders, page-views, payments"
         if state == "failed"
         else None,
@@ -267,7 +274,7 @@ CHECKS = {
 def check_result(findings: tuple[Finding, ...]) -> dict:
     """What the command check_store --plan prints of such findings."""
     report = CheckReport(list(findings), CHECK_COUNTS, {finding.kind: 1 for finding in findings})
-    findings_shown = findings_of(report, Path("/store"), unclean=True)
+    graded = findings_of(report, Path("/store"), unclean=True)
     actions = [
         {"number": 1, "action": "checkpoint", "file": "checkpoint", "offset": 0, "bytes": 4096, "what": "Let the checkpoint say that no queue " "and no index file is sure, so that the " "whole log is " "read."},
         {"number": 2, "action": "bridge", "file": "commitlog/00000000000067108864", "offset": 41_220, "bytes": 292, "what": "Bridge 292 damaged bytes: a placeholder " "takes the place of orders/3 at 4,920; " "what follows " "stays readable."},
@@ -295,14 +302,14 @@ def check_result(findings: tuple[Finding, ...]) -> dict:
         "bytes": 420_004_428 if actions else 0,
         "kept_in": "lost+found" if actions else None,
     }
-    grades = {grade: sum(finding.grade == grade for finding in findings_shown) for grade in GRADES}
+    grades = {grade: sum(finding.grade == grade for finding in graded) for grade in GRADES}
     return {
         "ok": not findings,
         "log_end": 357_564_416,
         "counts": CHECK_COUNTS,
         "kinds": report.kinds,
         "grades": grades,
-        "findings": document_of(findings_shown),
+        "findings": document_of(graded),
         "plan": plan,
     }
 
@@ -343,5 +350,5 @@ def install(set_attribute=setattr) -> None:
     set_attribute(queue, "listing", lambda: [*map(run, RUNS), *map(check, CHECKS)])
     set_attribute(queue, "find", _find)
     set_attribute(queue, "find_run", _find)
-    set_attribute(pipeline, "read_result", lambda data, run_id: RESULTS[run_id])
+    set_attribute(pipeline, "read_document", lambda data, run_id: RESULTS[run_id])
     set_attribute(pipeline, "read_log", lambda data, store, run_id: LOG)

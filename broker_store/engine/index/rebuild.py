@@ -19,6 +19,7 @@ from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.rows import WriterContext
+from broker_store.engine.status.store_facts import RebuildProgress
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import record
 from broker_store.formats.index_file import IndexGeometry
@@ -64,13 +65,13 @@ class IndexRebuild:
         """True if so little is left that the loop may finish."""
         return self.state == "running" and self._dispatched() - self.position <= _MAX_LEFT_BYTES
 
-    def as_dict(self) -> dict:
-        return {
-            "state": self.state,
-            "done_bytes": self.position - self._start,
-            "total_bytes": self._dispatched() - self._start,
-            "error": self.error,
-        }
+    def progress(self) -> RebuildProgress:
+        return RebuildProgress(
+            state=self.state,
+            done_bytes=self.position - self._start,
+            total_bytes=self._dispatched() - self._start,
+            error=self.error,
+        )
 
     def cancel(self) -> None:
         self._cancelled = True

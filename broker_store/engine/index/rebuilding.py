@@ -18,6 +18,7 @@ from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile
+from broker_store.engine.status.store_facts import RebuildProgress
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.worker import Worker
 from broker_store.errors import MisuseError, StoreClosedError, StoreError, SyncError
@@ -52,7 +53,7 @@ class IndexRebuilding:
         self._rebuild: IndexRebuild | None = None  # the last one; the worker's step advances it
         self.worker: Worker | None = None
 
-    def begin(self) -> dict:
+    def begin(self) -> RebuildProgress:
         """Begin to rebuild the index from the log, beside the old one; return the `progress`. Raises
         MisuseError, StoreClosedError."""
         if not self._is_enabled:
@@ -71,16 +72,15 @@ class IndexRebuilding:
             )
             self.worker = Worker("index-rebuild", self._step, 0.2, self._worker_failed)
             self.worker.start()
-        return self._rebuild.as_dict()
+        return self._rebuild.progress()
 
-    def progress(self) -> dict:
-        """Return {"state": idle | running | done | failed | cancelled, "done_bytes", "total_bytes",
-        "error"}."""
+    def progress(self) -> RebuildProgress:
+        """Return how far the rebuild is, or the last one came."""
         if self._rebuild is None:
-            return {"state": "idle", "done_bytes": 0, "total_bytes": 0, "error": None}
-        return self._rebuild.as_dict()
+            return RebuildProgress(state="idle", done_bytes=0, total_bytes=0, error=None)
+        return self._rebuild.progress()
 
-    def cancel(self) -> dict:
+    def cancel(self) -> RebuildProgress:
         if self._rebuild is not None:
             self._rebuild.cancel()
         return self.progress()
@@ -116,13 +116,13 @@ class IndexRebuilding:
         if self._damaged is None:
             return None
         progress, what = self.progress(), f"the index is damaged (index/{self._damaged})"
-        if progress["state"] == "running":
+        if progress.state == "running":
             return (
-                f"{what} and is being built again: {progress['done_bytes']:,} of "
-                f"{progress['total_bytes']:,} bytes are done"
+                f"{what} and is being built again: {progress.done_bytes:,} of "
+                f"{progress.total_bytes:,} bytes are done"
             )
-        was_cancelled = progress["state"] == "cancelled"
-        why = progress["error"] or ("that was cancelled" if was_cancelled else "the store takes no writes")
+        was_cancelled = progress.state == "cancelled"
+        why = progress.error or ("that was cancelled" if was_cancelled else "the store takes no writes")
         return f"{what} and was not built again: {why}"
 
     def _step(self, now_ms: int) -> bool:

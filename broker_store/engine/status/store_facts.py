@@ -167,3 +167,13 @@ class Snapshot:
     commit_log_files: Small | None = None
     index: IndexFileFacts | None = None  # the newest
     sizes: Sizes = Sizes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildProgress:
+    """How far a rebuild of the index is, while the store runs."""
+
+    state: str  # idle, running, done, failed or cancelled
+    done_bytes: int  # of the log
+    total_bytes: int
+    error: str | None  # of a rebuild that failed

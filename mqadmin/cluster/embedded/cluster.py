@@ -31,6 +31,8 @@ from mqadmin.cluster.embedded.topics import EmbeddedTopics
 from mqadmin.cluster.embedded.waiting import EmbeddedWaiting
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
+from mqadmin.facts.sends import Refused
+from mqadmin.process.children import RunningChildren
 
 CONDITION_REST = 50  # times the processor time of a measurement of all signs
 
@@ -57,7 +59,7 @@ class EmbeddedCluster:
         self.store = EmbeddedStore(host, self.groups)
         self.files = EmbeddedFiles(host)
         self.index = EmbeddedIndex(host)
-        self.children: Callable[[], dict] | None = None  # Children.state of mqadmin/process/children.py
+        self.children: Callable[[], RunningChildren] | None = None
         self._conditions = CachedScans(CONDITION_REST)
 
     def call(
@@ -79,7 +81,7 @@ class EmbeddedCluster:
             None, lambda: condition.judge(signs.measure(self._host, self.store, self.children))
         )
 
-    def refusals(self) -> list[dict]:
+    def refusals(self) -> list[Refused]:
         return refusals_of(self._host.parts)
 
     def refuse(self, cause: str, **case: Any) -> None:

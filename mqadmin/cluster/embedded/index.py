@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.status.store_facts import IndexFileFacts
+from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress
 from broker_store.facts.chains import Chains, chains
 from broker_store.facts.explain import LookupStep, explain
 from broker_store.facts.slots import HeatMap, header_of, heat_map
@@ -49,11 +49,11 @@ class EmbeddedIndex(Index):
     def watched_slots(self, name: str) -> WatchedSlots:
         return self._slot_watch.look(self._host.call(self._host.directory), name)
 
-    def rebuild(self) -> dict:
+    def rebuild(self) -> RebuildProgress:
         return self._host.open_store.rebuilding.begin()
 
-    def rebuild_state(self) -> dict:
+    def rebuild_state(self) -> RebuildProgress:
         return self._host.open_store.rebuilding.progress()
 
-    def cancel_rebuild(self) -> dict:
+    def cancel_rebuild(self) -> RebuildProgress:
         return self._host.open_store.rebuilding.cancel()

@@ -11,6 +11,7 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.formats import message_id, properties
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
 from broker_store.messages import LOOPBACK_HOST, Message
+from broker_store.rest.answers import Receipt
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem, problem_of_put
 from broker_store.server.send_group import SENT
@@ -44,7 +45,7 @@ class EmbeddedSends(Sends):
         self._ids = itertools.count(random.getrandbits(15))
         self._loader = random.getrandbits(32)
 
-    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[dict]:
+    async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
         parts = self._host.parts
         config = config_of(parts, topic)
         if parts.topics.is_system(topic) or topic in FORBIDDEN_TO_SEND:
@@ -60,38 +61,34 @@ class EmbeddedSends(Sends):
         ):
             raise Problem("not_writable", f"topic {topic} takes no messages")
         now_ms = parts.clock()
-        answers: list[dict | asyncio.Task[dict]] = []
+        answers: list[Problem | asyncio.Task[Receipt | Problem]] = []
         for new in messages:
             try:
                 message, unique_key = self._message(config, new, now_ms)
             except Problem as problem:
-                answers.append({"problem": problem.document()})
+                answers.append(problem)
                 continue
             answers.append(asyncio.ensure_future(self._store_one(message, unique_key)))
         await asyncio.gather(*(answer for answer in answers if isinstance(answer, asyncio.Task)))
         return [answer.result() if isinstance(answer, asyncio.Task) else answer for answer in answers]
 
-    async def _store_one(self, message: Message, unique_key: str) -> dict:
+    async def _store_one(self, message: Message, unique_key: str) -> Receipt | Problem:
         parts = self._host.parts
         topic, queue_id = message.topic, message.queue_id
         result = await parts.sends.put(message)
         if result.status not in SENT:
-            return {
-                "problem": problem_of_put(
-                    result.status, message, parts.store_settings.max_message_size
-                ).document()
-            }
+            return problem_of_put(result.status, message, parts.store_settings.max_message_size)
         store_host = parts.endpoint.store_host
-        return {
-            "status": result.status.name,
-            "topic": topic,
-            "queue_id": queue_id,
-            "queue_offset": str(result.queue_offset),
-            "log_offset": str(result.log_offset),
-            "message_id": unique_key,
-            "offset_message_id": message_id.encode_offset_id(store_host, result.log_offset),
-            "store_time_ms": str(result.store_timestamp),
-        }
+        return Receipt(
+            status=result.status.name,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            log_offset=result.log_offset,
+            message_id=unique_key,
+            offset_message_id=message_id.encode_offset_id(store_host, result.log_offset),
+            store_time_ms=result.store_timestamp,
+        )
 
     def _message(self, config: TopicConfig, new: NewMessage, now_ms: int) -> tuple[Message, str]:
         parts = self._host.parts

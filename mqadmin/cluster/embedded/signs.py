@@ -24,6 +24,7 @@ from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.store import EmbeddedStore
 from mqadmin.jobs import queue
+from mqadmin.process.children import RunningChildren
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 
@@ -33,8 +34,8 @@ REDIS = "Redis"
 Sign = TypeVar("Sign")
 
 
-def measure(host: Host, store: EmbeddedStore, children: Callable[[], dict] | None) -> Signs:
-    """The signs of the broker of this process. `children` returns what runs beside it."""
+def measure(host: Host, store: EmbeddedStore, children: Callable[[], RunningChildren] | None) -> Signs:
+    """Return the signs of the broker of this process. `children` returns what runs beside it."""
     parts, snapshot, state = host.call(lambda: (host.parts, store.snapshot(), host.state()))
     refusals = parts.statistics.refusals
     refused, refused_sends, pause = host.call(
@@ -177,7 +178,7 @@ def refusal_of(disk: DiskFacts) -> Refusal | None:
     return None
 
 
-def stopped(state: dict) -> tuple[str, ...]:
-    """The children that do not run, of mqadmin/process/children.py's state."""
-    names = [REDIS] if state["redis"] == "stopped" else []
-    return (*names, *(f"the worker {name}" for name, runs in sorted(state["workers"].items()) if not runs))
+def stopped(state: RunningChildren) -> tuple[str, ...]:
+    """Return the children that do not run."""
+    names = [REDIS] if state.redis == "stopped" else []
+    return (*names, *(f"the worker {name}" for name, runs in sorted(state.workers.items()) if not runs))

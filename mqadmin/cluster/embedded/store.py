@@ -99,10 +99,10 @@ class EmbeddedStore(Store):
         return PathOfSends(
             **fields_of(facts),
             loop=loop,
-            refusals=[Refused(**case) for case in sorted(refused, key=lambda case: case["cause"])],
+            refusals=sorted(refused, key=lambda case: case.cause),
         )
 
-    def _facts_for_write_path(self) -> tuple[BrokerParts, list[dict], dict]:
+    def _facts_for_write_path(self) -> tuple[BrokerParts, list[Refused], dict[str, int | None]]:
         parts = self._host.parts
         return parts, refusals_of(parts), parts.pauses.document()
 
@@ -197,9 +197,7 @@ class EmbeddedStore(Store):
         return self._made_forecasts
 
 
-def refusals_of(parts: BrokerParts) -> list[dict]:
-    """What was refused since the start, by cause, each with its last case; the latest first."""
-    return [
-        refused | {"said": names.sentence_in_words(refused["said"])}
-        for refused in parts.statistics.refusals.facts()
-    ]
+def refusals_of(parts: BrokerParts) -> list[Refused]:
+    """Return what was refused since the start, by cause, each with its last case; the latest first."""
+    cases = (Refused(**case) for case in parts.statistics.refusals.facts())
+    return [replace(case, said=names.sentence_in_words(case.said)) for case in cases]

@@ -6,9 +6,10 @@ MAX_SCANNED records and says so: it scans all messages that wait, of every produ
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from broker_store.broker.half_message import CHECK_TIMES
+from broker_store.broker.timer_counts import TimerFacts
 from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NameError_
@@ -19,6 +20,7 @@ from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.server.parts import BrokerParts
+from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.protocol import WaitingMessages
 from mqadmin.facts.waiting import (
@@ -83,25 +85,24 @@ class EmbeddedWaiting(WaitingMessages):
 
 
 def _levels(parts: BrokerParts) -> list[DelayLevel]:
-    return [DelayLevel(**level, queue_id=level["level"] - 1) for level in parts.delay.facts()]
+    return [DelayLevel(**fields_of(level), queue_id=level.level - 1) for level in parts.delay.facts()]
 
 
-def _timed(facts: dict[str, Any]) -> Timed:
-    hours, topics = facts["hours"], facts["topics"]
-    most = sorted(topics.items(), key=lambda item: (-item[1], item[0]))[:MAX_TOPICS]
+def _timed(facts: TimerFacts) -> Timed:
+    most = sorted(facts.topics.items(), key=lambda item: (-item[1], item[0]))[:MAX_TOPICS]
     return Timed(
-        enabled=facts["enabled"],
-        waiting=facts["waiting"],
-        not_enqueued=facts["not_enqueued"],
-        due=facts["due"],
-        behind_ms=facts["behind_ms"],
-        late_ms=facts["late_ms"],
-        delivered=facts["delivered"],
-        rolled=facts["rolled"],
-        deleted=facts["deleted"],
-        dropped=facts["dropped"],
-        failures=facts["failures"],
-        hours=[DueHour(hour_ms=hour_ms, messages=messages) for hour_ms, messages in hours],
+        enabled=facts.enabled,
+        waiting=facts.waiting,
+        not_enqueued=facts.not_enqueued,
+        due=facts.due,
+        behind_ms=facts.behind_ms,
+        late_ms=facts.late_ms,
+        delivered=facts.delivered,
+        rolled=facts.rolled,
+        deleted=facts.deleted,
+        dropped=facts.dropped,
+        failures=facts.failures,
+        hours=[DueHour(hour_ms=hour_ms, messages=messages) for hour_ms, messages in facts.hours],
         topics=[DueTopic(topic=topic, messages=messages) for topic, messages in most],
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_store.check.results import GRADES, WORDS_OF_COUNTS
+from broker_store.check.results import GRADES, LOST, WORDS_OF_COUNTS, CheckResult, GradedFinding
 from broker_store.config.store import delay_levels_ms
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
@@ -77,7 +78,7 @@ class Command(PlainCommand):
         live = run_file.live_position(root, data)
         if live is not None and options["apply"]:
             raise CommandError(f"a broker runs on {root}: stop it, then repair")
-        tell = _Teller(self, options) if options["progress"] else None
+        progress = _ProgressLines(self, options["json"]) if options["progress"] else None
         try:
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
@@ -88,44 +89,48 @@ class Command(PlainCommand):
                 last_start=run_file.last_start_of(root, data),
                 log_end=None if live is None else live.dispatched,
                 delay_levels_ms=delays,
-                on_progress=tell,
+                on_progress=progress,
             )
             result, plan = examined(with_plan=options["plan"] or options["apply"])
+            repaired: list[GradedFinding] | None = None
             if options["apply"] and plan is not None and plan.actions:
                 if not options["json"]:
                     self._print_findings(result)
-                    self._print_plan(result["plan"], plan.losses, "What the repair does:")
+                    self._print_plan(plan, "What the repair does:")
                     self.stdout.flush()
                 steps = len(plan.actions)
 
                 def on_step(number: int, action: Action) -> None:
-                    if tell is not None:
-                        tell(number, steps, action.what, "steps")
+                    if progress is not None:
+                        progress(number, steps, action.what, "steps")
 
                 repair = Repair(plan, on_step=on_step)
                 repair.run()
                 after, _ = examined(with_plan=False)
-                result = {
-                    **after,
-                    "plan": result["plan"] | {"kept_in": str(repair.kept_in)},
-                    "repaired": result["findings"],
-                }
+                done = replace(plan.facts(), kept_in=str(repair.kept_in))
+                result, repaired = replace(after, plan=done), result.findings
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
-            self.stdout.write(json.dumps({"result": result} if options["progress"] else result))
+            document = {"store": str(root), **document_of(replace(result, plan=None))}
+            del document["plan"]
+            if result.plan is not None:
+                document["plan"] = {"store": str(root), **document_of(result.plan)}
+            if repaired is not None:
+                document["repaired"] = document_of(repaired)
+            self.stdout.write(json.dumps({"result": document} if options["progress"] else document))
         else:
-            self._print(result, plan)
-        if not result["ok"]:
+            self._print(result, plan, is_repaired=repaired is not None)
+        if not result.ok:
             raise SystemExit(1)
 
-    def _print(self, result: dict, plan: Plan | None) -> None:
-        if "repaired" in result:  # the findings and the plan are printed above
-            self.stdout.write(f"The repair is done. What was changed is kept in {result['plan']['kept_in']}.")
+    def _print(self, result: CheckResult, plan: Plan | None, *, is_repaired: bool) -> None:
+        if is_repaired and result.plan is not None:  # the findings and the plan are printed above
+            self.stdout.write(f"The repair is done. What was changed is kept in {result.plan.kept_in}.")
         self._print_findings(result)
-        if plan is not None and "repaired" not in result:
+        if plan is not None and not is_repaired:
             if plan.actions:
-                self._print_plan(result["plan"], plan.losses, "What a repair does:")
+                self._print_plan(plan, "What a repair does:")
                 self.stdout.write(
                     "With --apply it is done; what is changed is kept in lost+found beside the store."
                 )
@@ -134,37 +139,32 @@ class Command(PlainCommand):
                     "\n".join(f"A repair can do nothing: {sentence}" for sentence in plan.left)
                     or "There is nothing to repair."
                 )
-        looked_at = ", ".join(
+        counted = ", ".join(
             f"{count:,} {WORDS_OF_COUNTS.get(name) or name.replace('_', ' ')}"
-            for name, count in result["counts"].items()
+            for name, count in result.counts.items()
         )
-        said = (
-            "Not sound"
-            if not result["ok"]
-            else "Sound, but for what is lost"
-            if result["grades"]["lost"]
-            else "Sound"
-        )
-        self.stdout.write(f"{said}: {looked_at or 'an empty store'}.")
+        if not result.ok:
+            verdict = "Not sound"
+        else:
+            verdict = "Sound, but for what is lost" if result.grades[LOST] else "Sound"
+        self.stdout.write(f"{verdict}: {counted or 'an empty store'}.")
 
-    def _print_findings(self, result: dict) -> None:
-        for finding in result["findings"]:
-            place = (
-                finding["file"] if finding["offset"] is None else f"{finding['file']} at {finding['offset']}"
-            )
-            self.stdout.write(f"{finding['severity']} ({finding['grade']}): {place}: {finding['what']}")
-        untold = sum(result["kinds"].values()) - len(result["findings"])
-        if untold:
-            self.stdout.write(f"and {untold} more of these kinds")
+    def _print_findings(self, result: CheckResult) -> None:
+        for finding in result.findings:
+            place = _place(finding.file, finding.offset)
+            self.stdout.write(f"{finding.severity} ({finding.grade}): {place}: {finding.what}")
+        not_listed = sum(result.kinds.values()) - len(result.findings)
+        if not_listed:
+            self.stdout.write(f"and {not_listed} more of these kinds")
 
-    def _print_plan(self, plan: dict, losses: Losses, heading: str) -> None:
+    def _print_plan(self, plan: Plan, heading: str) -> None:
         """Print what no repair brings back, and what a repair does."""
-        self._print_losses(losses)
+        self._print_losses(plan.losses)
         self.stdout.write(heading)
-        for action in plan["actions"]:
-            place = action["file"] if action["offset"] is None else f"{action['file']} at {action['offset']}"
-            self.stdout.write(f"  {action['number']}. {place} ({action['bytes']:,} bytes): {action['what']}")
-        for sentence in plan["left"]:
+        for action in plan.facts().actions:
+            place = _place(action.file, action.offset)
+            self.stdout.write(f"  {action.number}. {place} ({action.bytes:,} bytes): {action.what}")
+        for sentence in plan.left:
             self.stdout.write(f"  not repaired: {sentence}")
 
     def _print_losses(self, lost: Losses) -> None:
@@ -203,7 +203,7 @@ def examine(
     log_end: int | None,
     delay_levels_ms: tuple[int, ...],
     on_progress: Callable[[int, int, str], object] | None,
-) -> tuple[dict, Plan | None]:
+) -> tuple[CheckResult, Plan | None]:
     """Return (the report of a check, the plan of a repair or None). `noted` are the file sizes that the last
     broker used; the rest is as for `StoreCheck`."""
     from broker_store.broker.config_readers import READERS
@@ -211,14 +211,14 @@ def examine(
     from broker_store.check.repair.plan import make_plan
     from broker_store.check.walk import StoreCheck
 
-    def told(done: int, total: int, step: str) -> None:
+    def with_findings(done: int, total: int, step: str) -> None:
         found = sum(check.report.kinds.values())
         if on_progress is not None:
             on_progress(done, total, f"{step}, {found:,} found" if found else step)
 
     check = StoreCheck(
         root,
-        on_progress=None if on_progress is None else told,
+        on_progress=None if on_progress is None else with_findings,
         noted=noted,
         last_start=last_start,
         log_end=log_end,
@@ -227,30 +227,34 @@ def examine(
     )
     report = check.run()
     findings = findings_of(report, root, check.store.is_unclean)
-    result = {
-        "store": str(root),
-        "ok": report.ok,
-        "log_end": report.log_end,
-        "counts": report.counts,
-        "kinds": report.kinds,
-        "grades": {grade: sum(finding.grade == grade for finding in findings) for grade in GRADES},
-        "findings": document_of(findings),
-    }
     plan = make_plan(check, noted) if with_plan else None
-    if plan is None:
-        return result, None
-    return result | {"plan": {"store": str(plan.root), **document_of(plan.facts())}}, plan
+    result = CheckResult(
+        ok=report.ok,
+        log_end=report.log_end,
+        counts=report.counts,
+        kinds=report.kinds,
+        grades={grade: sum(finding.grade == grade for finding in findings) for grade in GRADES},
+        findings=findings,
+        plan=None if plan is None else plan.facts(),
+    )
+    return result, plan
 
 
-class _Teller:
-    def __init__(self, command: BaseCommand, options: dict):
-        self._command, self._json, self._told = command, options["json"], 0.0
+def _place(file: str, offset: int | None) -> str:
+    return file if offset is None else f"{file} at {offset}"
+
+
+class _ProgressLines:
+    """Prints the progress, a line at most each PROGRESS_SECONDS."""
+
+    def __init__(self, command: BaseCommand, as_json: bool):
+        self._command, self._json, self._printed = command, as_json, 0.0
 
     def __call__(self, done: int, total: int, step: str, unit: str = "bytes") -> None:
         now = time.monotonic()
-        if now - self._told < PROGRESS_SECONDS:
+        if now - self._printed < PROGRESS_SECONDS:
             return
-        self._told = now
+        self._printed = now
         text = (
             json.dumps({"progress": {"text": step, "done": done, "total": total, "unit": unit}})
             if self._json

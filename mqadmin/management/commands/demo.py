@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from django.core.management.base import CommandError
 
 from broker_store.client import ClientError, GiveUp, Outgoing, PushConsumer, RetryLater, TransactionProducer
 from broker_store.formats.names import dead_letter_topic, retry_topic
+from broker_store.units import fact_of
+from mqadmin.facts.groups import Group
+from mqadmin.facts.topics import Topic
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process import run_file
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError, segment
@@ -39,6 +43,14 @@ FAIL_EVERY = 400  # messages: one is sent back
 GIVE_UP_EVERY = 5_000  # messages: one goes to the dead letters
 SHOPS = ("berlin", "paris", "madrid", "oslo")
 PAGES = ("/", "/shoes", "/shoes/42", "/cart", "/checkout")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Messages so far."""
+
+    sent: int = 0
+    read: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GROUPS, 0))  # by group
 
 
 class Command(PlainCommand):
@@ -64,17 +76,17 @@ class Command(PlainCommand):
                 _make_topics(broker)
         except (NotRunningError, RestError) as error:
             raise CommandError(str(error)) from None
-        nameserver = (run_file.read(data) or {}).get("nameserver")
-        if not nameserver:
+        run = run_file.read(data)
+        if run is None or not run.nameserver:
             raise CommandError("this broker runs without a name server of its own, and the demo needs one")
         try:
-            asyncio.run(self._live(nameserver, options))
+            asyncio.run(self._live(run.nameserver, options))
         except ClientError as error:
             raise CommandError(f"the broker did not answer: {error}") from None
 
     def _clean(self, broker: RestClient) -> None:
-        groups = {group["name"] for group in broker.pages("/groups")}
-        topics = {topic["name"] for topic in broker.pages("/topics")}
+        groups = {fact_of(Group, found).name for found in broker.pages("/groups")}
+        topics = {fact_of(Topic, found).name for found in broker.pages("/topics")}
         for group in groups.intersection(GROUPS):
             broker.delete(f"/groups/{segment(group)}", confirm=group)
         mine = {
@@ -89,10 +101,10 @@ class Command(PlainCommand):
             f"are taken away."
         )
 
-    async def _live(self, nameserver: str, options: dict) -> None:
+    async def _live(self, nameserver: str, options: dict[str, Any]) -> None:
         # It sends messages back on purpose: these need no log line
         logging.getLogger("broker_store.client").setLevel(logging.WARNING)
-        counts = {"sent": 0, QUICK: 0, SLOW: 0}
+        counts = Counts()
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -102,11 +114,11 @@ class Command(PlainCommand):
                 raise RetryLater
             if random.randrange(GIVE_UP_EVERY) == 0:
                 raise GiveUp
-            counts[QUICK] += 1
+            counts.read[QUICK] += 1
 
         async def report(message) -> None:
             await asyncio.sleep(SLOW_SECONDS)
-            counts[SLOW] += 1
+            counts.read[SLOW] += 1
 
         quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
         slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
@@ -118,14 +130,14 @@ class Command(PlainCommand):
         ):
             await quick.start(bill)
             await slow.start(report)
-            telling = asyncio.create_task(self._tell(counts, options["json"]))
+            showing = asyncio.create_task(self._keep_showing(counts, options["json"]))
             try:
                 await _send(producer, options["rate"], options["seconds"], counts, stopped, self._note)
             finally:
-                telling.cancel()
+                showing.cancel()
         self._show(counts, options["json"], last=True)
 
-    async def _tell(self, counts: dict[str, int], as_json: bool) -> None:
+    async def _keep_showing(self, counts: Counts, as_json: bool) -> None:
         if not as_json:
             self.stdout.write("The demo runs; Ctrl-C ends it, and --clean takes its topics and groups away.")
         while True:
@@ -135,13 +147,13 @@ class Command(PlainCommand):
     def _note(self, text: str) -> None:
         self.stderr.write(("\n" if self.stderr.isatty() else "") + text)
 
-    def _show(self, counts: dict[str, int], as_json: bool, last: bool = False) -> None:
+    def _show(self, counts: Counts, as_json: bool, last: bool = False) -> None:
         if as_json:
-            self.stdout.write(json.dumps(counts))
+            self.stdout.write(json.dumps({"sent": counts.sent, **counts.read}))
         elif last or sys.stdout.isatty():
             line = (
-                f"{counts['sent']:,} sent   {QUICK} {counts[QUICK]:,} read   {SLOW} {counts[SLOW]:,} "
-                f"read, slowly"
+                f"{counts.sent:,} sent   {QUICK} {counts.read[QUICK]:,} read   {SLOW} "
+                f"{counts.read[SLOW]:,} read, slowly"
             )
             self.stdout.write(("\r" if sys.stdout.isatty() else "") + line, ending="\n" if last else "")
         self.stdout.flush()
@@ -160,9 +172,9 @@ async def _send(
     producer: TransactionProducer,
     rate: int,
     seconds: float | None,
-    counts: dict[str, int],
+    counts: Counts,
     stopped: asyncio.Event,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
     """Send messages at `rate` a second, in turns. Those that a slow or stopped broker could not take are not
     sent later."""
@@ -181,13 +193,13 @@ async def _send(
             for answer in await asyncio.gather(*sends, return_exceptions=True)
             if isinstance(answer, BaseException)
         ]
-        counts["sent"] += len(sends) - len(failed)
+        counts.sent += len(sends) - len(failed)
         for error in failed:
-            if not isinstance(error, ClientError) or not counts["sent"]:
+            if not isinstance(error, ClientError) or not counts.sent:
                 raise error
         if bool(failed) != is_away:
             is_away = bool(failed)
-            tell(
+            note(
                 f"The broker does not answer ({failed[0]}); the demo goes on when it is back."
                 if is_away
                 else "The broker is back."

@@ -2,17 +2,21 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 from django.core.management.base import CommandError
 
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk_scan import timeline_of
-from broker_store.units import document_of
+from broker_store.facts.timeline import GroupTimeline
+from broker_store.units import document_of, fact_of, fields_of
+from mqadmin.facts.groups import Group, OffsetMoves
 from mqadmin.jobs import dead_letters
-from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, table
+from mqadmin.jobs.facts import Job, ResendPlan
+from mqadmin.management.base import TIME_HELP, UNKNOWN, BrokerCommand, cell, table
 from mqadmin.process.rest_client import segment
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25  # between two questions how far a job is
 
 TIMELINE = {
     "topic": "TOPIC",
@@ -89,17 +93,16 @@ class Command(BrokerCommand):
                 plan = broker.get(
                     f"/groups/{segment(group)}/dead-letters", to=options["to"], most=options["limit"]
                 )
-                self.show(plan, _plan_text(plan))
+                self.show(plan, _plan_text(fact_of(ResendPlan, plan)))
                 return
-            job = broker.post(
-                "/jobs", {"kind": "resend_dead_letters", "parameters": parameters, "confirm": confirm}
-            )
-            while job["state"] in ("waiting", "running"):
-                time.sleep(LOOK_SECONDS)
-                job = broker.get(f"/jobs/{job['id']}")
-        if job["state"] != "done":
-            raise CommandError(f"the job {job['id']} is {job['state']}: {job['error']}")
-        self.show_facts(job["result"])
+            body = {"kind": "resend_dead_letters", "parameters": parameters, "confirm": confirm}
+            job = fact_of(Job, broker.post("/jobs", body))
+            while job.state in ("waiting", "running"):
+                time.sleep(POLL_SECONDS)
+                job = fact_of(Job, broker.get(f"/jobs/{job.id}"))
+        if job.state != "done":
+            raise CommandError(f"the job {job.id} is {job.state}: {job.error}")
+        self.show_facts(job.result or {})
 
     def do_list(self, options) -> None:
         with self.broker() as broker:
@@ -121,32 +124,33 @@ class Command(BrokerCommand):
 
     def do_timeline(self, options) -> None:
         if options["store"] is not None:
-            found = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
-            facts = document_of(found)
+            timeline = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
+            found = document_of(timeline)
         else:
             with self.broker() as broker:
-                facts = broker.get(f"/groups/{segment(options['group'])}/timeline", hours=options["hours"])
+                found = broker.get(f"/groups/{segment(options['group'])}/timeline", hours=options["hours"])
+            timeline = fact_of(GroupTimeline, found)
         if self.as_json:
-            self.show(facts)
+            self.show(found)
             return
         queues = [
-            queue
-            | {"verdict": queue["cliff"]["verdict"].replace("_", " "), "falls_ms": queue["cliff"]["at_ms"]}
-            for queue in facts["queues"]
+            fields_of(queue)
+            | {"verdict": queue.cliff.verdict.replace("_", " "), "falls_ms": queue.cliff.at_ms}
+            for queue in timeline.queues
         ]
         self.show_table(queues, TIMELINE, empty="This group has no positions.")
         if queues:
-            self.stdout.write(f"queues not sampled: {cell(facts['queues_not_sampled'])}")
+            self.stdout.write(f"queues not sampled: {cell(timeline.queues_not_sampled)}")
 
     def do_create(self, options) -> None:
         with self.broker() as broker:
             made = broker.post("/groups", {"name": options["group"]} | self._settings(options))
-        self.show(made, f"Group {made['name']} is there.")
+        self.show(made, f"Group {fact_of(Group, made).name} is there.")
 
     def do_update(self, options) -> None:
         with self.broker() as broker:
             changed = broker.patch(f"/groups/{segment(options['group'])}", self._settings(options))
-        self.show(changed, f"Group {changed['name']} is changed.")
+        self.show(changed, f"Group {fact_of(Group, changed).name} is changed.")
 
     def do_delete(self, options) -> None:
         with self.broker() as broker:
@@ -163,21 +167,9 @@ class Command(BrokerCommand):
         body |= {"dry_run": options["confirm"] is None, "confirm": options["confirm"]}
         with self.broker() as broker:
             answer = broker.post(f"/groups/{segment(options['group'])}/offsets/reset", body)
-        rows = ([cell(move[name]) for name in ("queue_id", "before", "after")] for move in answer["moves"])
-        ending = (
-            f"\nNothing was moved; to do it: --confirm {options['group']}"
-            if answer["dry_run"]
-            else "\nMoved."
-        )
-        begin = (
-            f"To what was stored from {cell(answer['time_ms'], 'time_ms')} on:\n"
-            if answer.get("time_ms")
-            else ""
-        )
-        doubt = f"\nUncertain: {answer['doubt']}." if answer.get("doubt") else ""
-        self.show(answer, begin + table(["QUEUE", "BEFORE", "AFTER"], rows) + doubt + ending)
+        self.show(answer, _moves_text(fact_of(OffsetMoves, answer)))
 
-    def _settings(self, options) -> dict:
+    def _settings(self, options: dict[str, Any]) -> dict[str, bool | int]:
         settings = {
             name: None if options[name] is None else options[name] == "yes"
             for name in ("consume_enable", "broadcast", "orderly")
@@ -186,40 +178,49 @@ class Command(BrokerCommand):
         return {name: value for name, value in settings.items() if value is not None}
 
 
-def _plan_text(plan: dict) -> str:
-    """Return what would be sent, as text."""
-    topics = (
-        ", ".join(f"{topic['topic']} {cell(topic['messages'], 'messages')}" for topic in plan["topics"])
-        or "none"
+def _moves_text(answer: OffsetMoves) -> str:
+    """Return where offsets move, as a table with what it is of."""
+    rows = (
+        [cell(move.queue_id), UNKNOWN if move.before is None else str(move.before), str(move.after)]
+        for move in answer.moves
     )
-    at_most = "" if plan["complete"] else "at most "
-    to_send = cell(plan["to_send"], "messages")
-    of_all = "" if plan["to_send"] == plan["messages"] else " of " + cell(plan["messages"], "messages")
+    begin = (
+        "" if answer.time_ms is None else f"To what was stored from {cell(answer.time_ms, 'time_ms')} on:\n"
+    )
+    doubt = f"\nUncertain: {answer.doubt}." if answer.doubt else ""
+    ending = f"Nothing was moved; to do it: --confirm {answer.group}" if answer.dry_run else "Moved."
+    return f"{begin}{table(['QUEUE', 'BEFORE', 'AFTER'], rows)}{doubt}\n{ending}"
+
+
+def _plan_text(plan: ResendPlan) -> str:
+    """Return what would be sent, as text."""
+    topics = ", ".join(f"{topic.topic} {cell(topic.messages, 'messages')}" for topic in plan.topics) or "none"
+    at_most = "" if plan.complete else "at most "
+    to_send = cell(plan.to_send, "messages")
+    of_all = "" if plan.to_send == plan.messages else " of " + cell(plan.messages, "messages")
     lines = [
         f"messages     {at_most}{to_send}{of_all}",
-        f"sent before  {cell(plan['sent_before'], 'messages')}, which are passed over",
-        f"left         {cell(plan['left'], 'messages')} beyond the limit",
-        f"oldest       {cell(plan['oldest_ms'], 'oldest_ms')}",
-        f"newest       {cell(plan['newest_ms'], 'newest_ms')}",
-        f"to           {plan['goes_to'] or 'their own topics, for every group that reads these'}",
-        f"of topics    {topics}{'' if plan['complete'] else ', counted among the first'}",
+        f"sent before  {cell(plan.sent_before, 'messages')}, which are passed over",
+        f"left         {cell(plan.left, 'messages')} beyond the limit",
+        f"oldest       {cell(plan.oldest_ms, 'oldest_ms')}",
+        f"newest       {cell(plan.newest_ms, 'newest_ms')}",
+        f"to           {plan.goes_to or 'their own topics, for every group that reads these'}",
+        f"of topics    {topics}{'' if plan.complete else ', counted among the first'}",
     ]
-    if plan["left_out_before"] != "0":
+    if plan.left_out_before:
         lines.insert(
-            2, f"tried again  {cell(plan['left_out_before'], 'messages')}, which an earlier run left out"
+            2, f"tried again  {cell(plan.left_out_before, 'messages')}, which an earlier run left out"
         )
-    if plan["skipped"] != "0":
+    if plan.skipped:
+        lines.append(f"left out     {cell(plan.skipped, 'messages')} that do not say which topic they are of")
+    if plan.without_topic:
+        names = ", ".join(topic.topic for topic in plan.topics if not topic.is_taken)
         lines.append(
-            f"left out     {cell(plan['skipped'], 'messages')} that do not say which topic they are of"
-        )
-    if plan["without_topic"] != "0":
-        names = ", ".join(topic["topic"] for topic in plan["topics"] if not topic["is_taken"])
-        lines.append(
-            f"left out     {cell(plan['without_topic'], 'messages')} of topics that do not exist or "
+            f"left out     {cell(plan.without_topic, 'messages')} of topics that do not exist or "
             f"take no messages: {names}"
         )
-    if plan["cannot"]:
-        return "\n".join([*lines, plan["cannot"]])
-    if plan["to_send"] == "0":
+    if plan.cannot:
+        return "\n".join([*lines, plan.cannot])
+    if not plan.to_send:
         return "\n".join([*lines, "There is nothing to send now."])
-    return "\n".join([*lines, f"Nothing was sent; to do it: --confirm {plan['group']}"])
+    return "\n".join([*lines, f"Nothing was sent; to do it: --confirm {plan.group}"])

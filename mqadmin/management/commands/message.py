@@ -4,10 +4,14 @@ import base64
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from django.core.management.base import CommandError
 
+from broker_store.rest.answers import Message, NotStored, Pulled, Receipt, Searched, SeveralSent
 from broker_store.rest.http import MAX_LIMIT
+from broker_store.units import Document, fact_of
+from mqadmin.facts.topics import Queue
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, moment_option, printable
 from mqadmin.process.rest_client import RestClient, RestError, segment
 
@@ -76,21 +80,21 @@ class Command(BrokerCommand):
             if options["create"]:
                 _ensure(broker, options["topic"])
             if len(messages) == 1:
-                receipt = broker.post(path, messages[0])
+                answer = broker.post(path, messages[0])
+                receipt = fact_of(Receipt, answer)
                 self.show(
-                    receipt,
-                    f"{receipt['message_id']} in queue {receipt['queue_id']} at {receipt['queue_offset']}",
+                    answer, f"{receipt.message_id} in queue {receipt.queue_id} at {receipt.queue_offset}"
                 )
                 return
             stored = 0
             for at in range(0, len(messages), BATCH):
-                answer = broker.post(path, messages[at : at + BATCH])
-                stored += answer["stored"]
-                if not answer["complete"]:
-                    problem = next(result["problem"] for result in answer["results"] if "problem" in result)
+                sent = fact_of(SeveralSent, broker.post(path, messages[at : at + BATCH]))
+                stored += sent.stored
+                if not sent.complete:
+                    reason = next(one.problem for one in sent.results if isinstance(one, NotStored))
                     raise CommandError(
                         f"{stored} of {len(messages)} messages are stored, then: "
-                        f"{problem['detail']}. {problem['hint']}"
+                        f"{reason.detail}. {reason.hint}"
                     )
         self.show({"stored": stored}, f"{stored} messages are stored.")
 
@@ -100,7 +104,7 @@ class Command(BrokerCommand):
         if options["body"]:
             self.stdout.flush()
             for message in messages:
-                sys.stdout.buffer.write(_raw_body(message))
+                sys.stdout.buffer.write(_raw_body(fact_of(Message, message)))
             return
         if self.as_json:
             self.show(messages[0] if options["id"] else messages)
@@ -111,7 +115,8 @@ class Command(BrokerCommand):
             self.show_facts(message)
             self.stdout.write("")
 
-    def _find(self, broker: RestClient, options) -> list[dict]:
+    def _find(self, broker: RestClient, options: dict[str, Any]) -> list[Document]:
+        """Return the messages that the options name, as REST gives them."""
         topic, times = options["topic"], {name: options[name] for name in ("from_ms", "to_ms")}
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
@@ -137,23 +142,22 @@ class Command(BrokerCommand):
             "the newest"
         )
 
-    def _of_search(self, answer: dict) -> list[dict]:
-        """Print the messages; on standard error why there may be more of them, or what is unusual."""
-        if answer["reason"]:
-            self.stderr.write(
-                answer["reason"] if answer["complete"] else f"There may be more: {answer['reason']}."
-            )
-        return answer["messages"]
+    def _of_search(self, answer: Document) -> list[Document]:
+        """Return the messages; print on standard error why there may be more, or what is unusual."""
+        found = fact_of(Searched, answer)
+        if found.reason:
+            self.stderr.write(found.reason if found.complete else f"There may be more: {found.reason}.")
+        return found.messages
 
     def do_tail(self, options) -> None:
         topic, left = options["topic"], options["count"]
         with self.broker() as broker:
-            queues = broker.pages(f"/topics/{segment(topic)}/queues")
-            wanted = [queue for queue in queues if options["queue"] in (None, queue["queue_id"])]
+            queues = [fact_of(Queue, one) for one in broker.pages(f"/topics/{segment(topic)}/queues")]
+            wanted = [queue for queue in queues if options["queue"] in (None, queue.queue_id)]
             if not wanted:
                 raise CommandError(f"topic {topic} has no queue {options['queue']}")
             places = {
-                queue["queue_id"]: int(queue["min_offset" if options["from_start"] else "max_offset"] or 0)
+                queue.queue_id: (queue.min_offset if options["from_start"] else queue.max_offset) or 0
                 for queue in wanted
             }
             # While some queue has messages, no pull waits; when none has, each queue is polled in turn.
@@ -166,13 +170,14 @@ class Command(BrokerCommand):
                     if limit < 1:
                         break
                     path = f"/topics/{segment(topic)}/queues/{queue_id}/messages"
-                    page = broker.get(path, offset=places[queue_id], limit=limit, wait_ms=wait_ms)
-                    places[queue_id] = int(page["next_offset"])
-                    for message in page["messages"]:
-                        self.show_line(message, _line(message))
-                    given += len(page["messages"])
-                    left = None if left is None else left - len(page["messages"])
-                    if page["messages"]:
+                    answer = broker.get(path, offset=places[queue_id], limit=limit, wait_ms=wait_ms)
+                    page = fact_of(Pulled, answer)
+                    places[queue_id] = page.next_offset
+                    for message in page.messages:
+                        self.show_line(message, _line(fact_of(Message, message)))
+                    given += len(page.messages)
+                    left = None if left is None else left - len(page.messages)
+                    if page.messages:
                         idle = False
                 idle = given == 0
 
@@ -187,15 +192,15 @@ def _ensure(broker: RestClient, topic: str) -> None:
         broker.post("/topics", {"name": topic})
 
 
-def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> Iterator[dict]:
+def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> Iterator[Document]:
     """Yield up to `limit` messages of a queue, page after page."""
     while limit > 0:
-        page = broker.get(path, offset=offset, limit=min(MAX_LIMIT, limit))
-        yield from page["messages"]
-        limit -= len(page["messages"])
-        if not page["messages"]:
+        page = fact_of(Pulled, broker.get(path, offset=offset, limit=min(MAX_LIMIT, limit)))
+        yield from page.messages
+        limit -= len(page.messages)
+        if not page.messages:
             return
-        offset = page["next_offset"]
+        offset = page.next_offset
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -215,22 +220,21 @@ def _bodies(options) -> list[bytes]:
     return [line for line in raw.split(b"\n") if line] if options["lines"] else [raw]
 
 
-def _body(raw: bytes) -> dict:
+def _body(raw: bytes) -> Document:
+    """Return the fields of a new message for these bytes."""
     try:
         return {"body": raw.decode()}
     except UnicodeDecodeError:
         return {"body": base64.b64encode(raw).decode(), "body_encoding": "base64"}
 
 
-def _raw_body(message: dict) -> bytes:
-    return (
-        message["body"].encode() if message["body_encoding"] == "utf-8" else base64.b64decode(message["body"])
-    )
+def _raw_body(message: Message) -> bytes:
+    return message.body.encode() if message.body_encoding == "utf-8" else base64.b64decode(message.body)
 
 
-def _line(message: dict) -> str:
-    tag = f" [{printable(message['tag'])}]" if message["tag"] else ""
+def _line(message: Message) -> str:
+    tag = f" [{printable(message.tag)}]" if message.tag else ""
     return (
-        f"{cell(message['store_time_ms'], 'store_time_ms')}  "
-        f"{message['queue_id']}/{message['queue_offset']}{tag}  {printable(message['body'][:300])}"
+        f"{cell(message.store_time_ms, 'store_time_ms')}  "
+        f"{message.queue_id}/{message.queue_offset}{tag}  {printable(message.body[:300])}"
     )

@@ -11,12 +11,16 @@ import argparse
 import importlib.util
 import json
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.errors import BrokerStoreError
+from broker_store.pipeline.results import Archive, Audit, Lineage, Result, Statistics
+from broker_store.units import document_of, fact_of
 from mqadmin.management.base import cell, table
 from mqadmin.process import run_file
 
@@ -86,7 +90,7 @@ class Command(BaseCommand):
         store = (options["store"] or run_file.store_directory(data)).absolute()
         live = (data / "run" / "live").absolute() if run_file.live_position(store, data) is not None else None
 
-        def tell(text: str, done: int = 0, total: int = 0, running: int = 0) -> None:
+        def progress(text: str, done: int = 0, total: int = 0, running: int = 0) -> None:
             if options["progress"]:
                 # The total is unknown until Spark has split the step into partitions.
                 known = (
@@ -104,14 +108,14 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, end)  # so that `stop` below ends the JVM
         try:
-            # Damage of the store is reported before a JVM is started.
-            self._look(store, options)
-            tell("starting Spark")
+            # What is wrong with the store is reported before a JVM is started.
+            self._check_store(store, options)
+            progress("starting Spark")
             session = open_session(
                 data / "cache", cores=options["cores"] and max(1, options["cores"]), heap=options["heap"]
             )
             try:
-                result = self._run(session, store, live, data, tell, options)
+                result = self._run(session, store, live, data, progress, options)
             finally:
                 session.stop()
         except BrokerStoreError as error:
@@ -122,14 +126,16 @@ class Command(BaseCommand):
                 raise
             raise CommandError(words) from None
         if options["json"]:
-            self.stdout.write(json.dumps({"result": result} if options["progress"] else result))
+            document = document_of(result)
+            self.stdout.write(json.dumps({"result": document} if options["progress"] else document))
         else:
-            getattr(self, f"_show_{options['verb']}")(result)
-        if options["verb"] == "audit" and not result["ok"]:
+            self._show(result)
+        if isinstance(result, Audit) and not result.ok:
             raise SystemExit(1)
 
     @staticmethod
-    def _look(store: Path, options: dict) -> None:
+    def _check_store(store: Path, options: dict[str, Any]) -> None:
+        """Raise BrokerStoreError where the store or a topic is not there, or its log cannot be read."""
         from broker_store.engine.disk.disk import Disk
         from broker_store.pipeline.options import read_options
         from broker_store.pipeline.splits import check_topics, log_files
@@ -139,52 +145,67 @@ class Command(BaseCommand):
         check_topics(store, read_options({"path": str(store), **_only(options)}).topics, disk)
 
     @staticmethod
-    def _run(session, store: Path, live: Path | None, data: Path, tell, options: dict) -> dict:
+    def _run(
+        session: Any,
+        store: Path,
+        live: Path | None,
+        data: Path,
+        progress: Callable[..., None],
+        options: dict[str, Any],
+    ) -> Result:
         from broker_store.pipeline import jobs
 
         if options["verb"] == "lineage":
-            return jobs.lineage(session, store, options["key"], live, tell, **_only(options))
+            found = jobs.lineage(session, store, options["key"], live, progress, **_only(options))
+            return fact_of(Lineage, found)
         if options["verb"] == "archive":
-            return jobs.archive(session, store, (options["out"] or data / "archive").absolute(), live, tell)
+            out = (options["out"] or data / "archive").absolute()
+            return fact_of(Archive, jobs.archive(session, store, out, live, progress))
         if options["verb"] == "statistics":
-            return jobs.statistics(session, store, live, tell, **_only(options))
+            return fact_of(Statistics, jobs.statistics(session, store, live, progress, **_only(options)))
         levels = options["delay_levels"] or run_file.delay_levels(store, data)
         noted, last_start = run_file.noted_sizes(store, data), run_file.last_start_of(store, data)
-        return jobs.audit(
+        found = jobs.audit(
             session,
             store,
             live,
-            tell,
+            progress,
             noted=noted,
             last_start=last_start,
             **({"delay_levels": levels} if levels else {}),
         )
+        return fact_of(Audit, found)
 
-    def _show_audit(self, result: dict) -> None:
+    def _show(self, result: Result) -> None:
+        match result:
+            case Audit():
+                self._show_audit(result)
+            case Statistics():
+                self._show_statistics(result)
+            case Lineage():
+                self._show_lineage(result)
+            case Archive():
+                self._show_archive(result)
+
+    def _show_audit(self, result: Audit) -> None:
         rows = (
-            [
-                one["severity"],
-                one["kind"],
-                one["file"],
-                "" if one["offset"] is None else str(one["offset"]),
-                one["what"],
-            ]
-            for one in result["findings"]
+            [one.severity, one.kind, one.file, "" if one.offset is None else str(one.offset), one.what]
+            for one in result.findings
         )
-        if result["findings"]:
+        if result.findings:
             self.stdout.write(table(["SEVERITY", "KIND", "FILE", "OFFSET", "WHAT"], rows))
-        verdict = "in order" if result["ok"] else f"{result['errors']} errors"
+        verdict = "in order" if result.ok else f"{result.errors} errors"
         counted = ", ".join(
             f"{count:,} {name.replace('_', ' ')}"
-            for name, count in result["counts"].items()
+            for name, count in result.counts.items()
             if name != "log_end"
         )
         self.stdout.write(
-            f"{counted}: {verdict}. Not compared: {', '.join(result['not_compared'])}; `manage.py "
+            f"{counted}: {verdict}. Not compared: {', '.join(result.not_compared)}; `manage.py "
             f"check_store` compares them."
         )
 
-    def _show_statistics(self, result: dict) -> None:
+    def _show_statistics(self, result: Statistics) -> None:
         columns = {
             "topic": "TOPIC",
             "messages": "MESSAGES",
@@ -197,23 +218,18 @@ class Command(BaseCommand):
             "first_ms": "FIRST",
             "last_ms": "LAST",
         }
-        self.stdout.write(
-            table(
-                list(columns.values()),
-                ([cell(topic[name], name) for name in columns] for topic in result["topics"]),
-            )
-        )
-        for file in result["index"]:
-            chain = f"longest chain {file['longest_chain']}, mean {file['mean_chain']:.2f}"
+        self.stdout.write(_table(columns, result.topics))
+        for file in result.index:
+            chain = f"longest chain {file.longest_chain}, mean {file.mean_chain:.2f}"
             self.stdout.write(
-                f"index {file['file']}: {file['entries']:,} entries in {file['slots_used']:,} of "
-                f"{file['slots']:,} slots, {chain}"
+                f"index {file.file}: {file.entries:,} entries in {file.slots_used:,} of "
+                f"{file.slots:,} slots, {chain}"
             )
         self.stdout.write(
-            f"{result['messages']:,} messages, {result['bytes']:,} bytes in {len(result['topics'])} topics."
+            f"{result.messages:,} messages, {result.bytes:,} bytes in {len(result.topics)} topics."
         )
 
-    def _show_lineage(self, result: dict) -> None:
+    def _show_lineage(self, result: Lineage) -> None:
         columns = {
             "store_ms": "STORED",
             "topic": "TOPIC",
@@ -222,28 +238,27 @@ class Command(BaseCommand):
             "log_offset": "IN THE LOG",
             "step": "WHAT",
         }
-        self.stdout.write(
-            table(
-                list(columns.values()),
-                ([cell(step[name], name) for name in columns] for step in result["records"]),
-            )
-        )
-        self.stdout.write(
-            f"{len(result['records'])} records of "
-            f"{result['key']}{'' if result['complete'] else ', the first of more'}."
-        )
+        self.stdout.write(_table(columns, result.records))
+        more = "" if result.complete else ", the first of more"
+        self.stdout.write(f"{len(result.records)} records of {result.key}{more}.")
 
-    def _show_archive(self, result: dict) -> None:
-        for begin, end in result["missing"]:
+    def _show_archive(self, result: Archive) -> None:
+        for begin, end in result.missing:
             self.stdout.write(f"missing: [{begin}, {end}) of the log was deleted before it was archived")
-        if result["doubt"]:
-            self.stdout.write(f"note: {result['doubt']}")
+        if result.doubt:
+            self.stdout.write(f"note: {result.doubt}")
         self.stdout.write(
-            f"{result['records']:,} records in {result['files']} files, {result['bytes']:,} bytes; "
-            f"the archive holds the log up to {result['to']}."
+            f"{result.records:,} records in {result.files} files, {result.bytes:,} bytes; "
+            f"the archive holds the log up to {result.to}."
         )
 
 
-def _only(options: dict) -> dict[str, str]:
+def _table(columns: dict[str, str], facts: Sequence[Any]) -> str:
+    """Return facts as a table; `columns` is {field: heading}."""
+    rows = ([cell(getattr(fact, name), name) for name in columns] for fact in facts)
+    return table(list(columns.values()), rows)
+
+
+def _only(options: dict[str, Any]) -> dict[str, str]:
     """Return the options of the source that were given to the verb."""
     return {name: options[name] for name in ("topic", "from_time", "to_time") if options.get(name)}

@@ -20,12 +20,14 @@ from broker_store import launch
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.gc_policy import LongLived
 from broker_store.scheduler import ask_for_long_slices, ask_for_short_slices
+from broker_store.units import fact_of
 from mqadmin.management.plain import PlainCommand
 
 if TYPE_CHECKING:  # what is loaded when it starts
     from broker_store.assembly import BrokerProcess
     from mqadmin.cluster.embedded.cluster import EmbeddedCluster
     from mqadmin.process.children import Children
+    from mqadmin.process.run_file import Ports
     from mqadmin.web.server import Web
 
 # A busy Python thread (a page) then holds up the loop for half a millisecond, not for five
@@ -55,7 +57,7 @@ class Command(PlainCommand):
         for note in start.settings.notes:
             self.stderr.write(note)
         if start.arguments.inspect:
-            _look_with_its_own_sizes(start)
+            _take_sizes_of_files(start)
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -64,8 +66,8 @@ class Command(PlainCommand):
             sys.exit(code)
 
 
-def _look_with_its_own_sizes(start: launch.Launch) -> None:
-    """Return the settings for a store that is inspected: the sizes of its files are those that it has."""
+def _take_sizes_of_files(start: launch.Launch) -> None:
+    """Set the sizes of files in the settings, for a store that is inspected, to those of its files."""
     from broker_store.facts.directory import StoreDirectory
     from broker_store.facts.recoveries import settings_for
 
@@ -167,7 +169,9 @@ class Run:
         self._start.write_run_file(ports)
         if not arguments.no_web:
             await self._start_children()
-        self._introduce(ports, None if admin is None else await admin)
+        from mqadmin.process.run_file import Ports
+
+        self._introduce(fact_of(Ports, ports), None if admin is None else await admin)
         self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
         sys.stdout.flush()
         LongLived().start()
@@ -232,10 +236,11 @@ class Run:
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))
 
-    def _introduce(self, ports: dict[str, object], password: str | None) -> None:
+    def _introduce(self, ports: Ports, password: str | None) -> None:
+        """Print the addresses, and which commands to try."""
         say = self._say
-        if "web" in ports:
-            say(f"Dashboard    {ports['web']}")
+        if ports.web is not None:
+            say(f"Dashboard    {ports.web}")
         if password is not None:
             say(
                 f"             first login: user admin, password {password} (for one login, which "
@@ -243,15 +248,15 @@ class Run:
             )
         if self._process is None:
             return
-        if "nameserver" in ports:
-            say(f"Name server  {ports['nameserver']}   give this to clients")
-        if "broker" in ports and self._process.parts is not None:
+        if ports.nameserver is not None:
+            say(f"Name server  {ports.nameserver}   give this to clients")
+        if ports.broker is not None and self._process.parts is not None:
             say(
-                f"Broker       {ports['broker']}   clients get {self._process.parts.endpoint.address} "
+                f"Broker       {ports.broker}   clients get {self._process.parts.endpoint.address} "
                 f"(--advertise HOST changes it)"
             )
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
-        if self._web is not None and "broker" in ports:
+        if self._web is not None and ports.broker is not None:
             say("Try next, in another terminal:")
             data = "" if self._start.data == Path("data").absolute() else f" --data {self._start.data}"
             python = Path(sys.executable)

@@ -5,7 +5,7 @@ from django.core.management.base import CommandError
 
 from broker_store.rest.callers import ROLES, Caller
 from broker_store.rest.problems import Problem
-from mqadmin.api.system import token_facts
+from broker_store.units import document_of
 from mqadmin.audit import audited
 from mqadmin.management.base import BrokerCommand
 from mqadmin.web import tokens
@@ -28,7 +28,7 @@ class Command(BrokerCommand):
         add("revoke", "end a token").add_argument("id", type=int)
 
     def do_list(self, options) -> None:
-        items = [token_facts(token) for token in tokens.ApiToken.objects.all()]
+        items = [document_of(tokens.shown(token)) for token in tokens.ApiToken.objects.all()]
         columns = {
             "id": "ID",
             "name": "NAME",
@@ -53,7 +53,7 @@ class Command(BrokerCommand):
             except ValidationError as error:
                 raise Problem("invalid", f"no token is made: {tokens.what_is_wrong(error)}") from None
             record["id"] = token.pk
-        self.show(token_facts(token) | {"token": text}, text)
+        self.show(document_of(tokens.issued(token, text)), text)
 
     def do_revoke(self, options) -> None:
         token = tokens.ApiToken.objects.filter(pk=options["id"]).first()
@@ -61,4 +61,4 @@ class Command(BrokerCommand):
             raise CommandError(f"there is no token {options['id']}; see: manage.py token list")
         with audited(Caller(f"local:{user_name()}", "admin"), "delete", "apitoken", token.name, id=token.pk):
             tokens.revoke(token)
-        self.show(token_facts(token), f"Token {token.name} is revoked.")
+        self.show(document_of(tokens.shown(token)), f"Token {token.name} is revoked.")

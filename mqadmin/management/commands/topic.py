@@ -70,7 +70,7 @@ class Command(BrokerCommand):
             broker.delete(f"/topics/{segment(options['topic'])}", confirm=options["confirm"])
         self.show({"deleted": options["topic"]}, f"Topic {options['topic']} is deleted.")
 
-    def _settings(self, options) -> dict:
+    def _settings(self, options) -> dict[str, int | bool]:
         for name in ("queues", "read_queues", "write_queues"):
             if options[name] is not None and not 1 <= options[name] <= MAX_QUEUES:
                 raise CommandError(

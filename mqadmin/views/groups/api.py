@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from asgiref.sync import sync_to_async
@@ -21,7 +22,7 @@ from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
-from mqadmin.facts.groups import OffsetMove
+from mqadmin.facts.groups import OffsetMove, OffsetMoves
 from mqadmin.jobs import dead_letters
 from mqadmin.jobs.facts import ResendPlan
 from mqadmin.jobs.left_out import of_group
@@ -160,11 +161,11 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
                 )
             moves = reset(False)
             record["moves"] = list(map(fields_of, moves))
-    searched = {}
-    if body.to == "time" and value is not None:
-        doubt = await current_cluster().search.time_doubt(body.topic, value, body.queue_id)
-        searched = {"time_ms": value, "time": time_text(value), "doubt": doubt}
-    return {"group": group, "topic": body.topic, "dry_run": body.dry_run, "moves": moves} | searched
+    answer = OffsetMoves(group=group, topic=body.topic, dry_run=body.dry_run, moves=moves)
+    if body.to != "time" or value is None:
+        return answer
+    doubt = await current_cluster().search.time_doubt(body.topic, value, body.queue_id)
+    return replace(answer, time_ms=value, time=time_text(value), doubt=doubt)
 
 
 def _value_of(to: str, text: int | str) -> int:

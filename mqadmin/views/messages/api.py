@@ -13,6 +13,7 @@ from broker_store.facts.journey.stop import Journey
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.rest import callers, http, new_messages
+from broker_store.rest.answers import QueueOffset
 from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
@@ -112,7 +113,7 @@ async def offset_at_time(
         await cluster.search.offset_by_time(topic, queue_id, time_ms),
         await cluster.search.time_doubt(topic, time_ms, queue_id),
     )
-    return {"offset": offset, "time_ms": time_ms, "time": time_text(time_ms), "doubt": doubt}
+    return QueueOffset(offset=offset, time_ms=time_ms, time=time_text(time_ms), doubt=doubt)
 
 
 def _check_window(from_ms: int | None, to_ms: int | None) -> None:

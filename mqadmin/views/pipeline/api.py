@@ -142,7 +142,7 @@ def run_result(request: HttpRequest, job: str, run_id: str):
     return {
         "run": run.id,
         "job": job,
-        "result": schemas.facts(pipeline.read_result(runs.data_directory(), run.id)),
+        "result": schemas.facts(pipeline.read_document(runs.data_directory(), run.id)),
     }
 
 

@@ -6,7 +6,8 @@ Runs stand in Redis and results in files; each read is made in a thread of its o
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -25,63 +26,63 @@ from mqadmin.jobs.facts import Job, JobProgress, Schedule
 from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.asked import moment_of
-from mqadmin.views.bars import MAX_BARS, Bar, bars
 from mqadmin.views.jobs import facts as jobs_facts
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
+from mqadmin.views.pipeline.reports import report_of
 
-MAX_ROWS = 200  # of a table; REST has the rest
+MAX_ASKED = 1_024  # characters of a field that is drawn again
 MAX_CELLS = 240  # then a cell stands for several partitions
 
 
 @page()
 async def overview(request):
-    template = "pipeline/runs.html" if request.htmx else "pipeline/page.html"
-    return render(request, template, await _listing(request))
+    if request.htmx:
+        return render(request, "pipeline/runs.html", fields_of(await _run_list()))
+    return render(request, "pipeline/page.html", fields_of(await _overview_page()))
 
 
-async def _listing(request) -> dict[str, Any]:
+async def _run_list() -> RunList:
     try:
         found, problem = await asyncio.to_thread(queue.listing), None
     except Problem as error:
         found, problem = [], error
     runs = [shown(run) for run in found if run.pipeline]
-    context: dict[str, Any] = {
-        "runs": runs,
-        "problem": problem,
-        "mark": queue.mark_of(runs),
-        "jobs": pipeline.JOBS.values(),
-    }
-    if request.htmx:
-        return context
-    context["schedules"] = [
+    return RunList(runs=runs, problem=problem, mark=queue.mark_of(runs))
+
+
+async def _overview_page() -> OverviewPage:
+    planned = [
         ShownSchedule(**fields_of(one), given=given_text(one.parameters))
         for one in await sync_to_async(schedules.listing)()
     ]
-    context["topics"] = []
+    topics: list[str] = []
     if current_cluster().state().state in ("running", "read_only"):
-        context["topics"] = current_cluster().topics.offered()
-    return context
+        topics = current_cluster().topics.offered()
+    return OverviewPage(
+        **fields_of(await _run_list()), jobs=list(pipeline.JOBS.values()), schedules=planned, topics=topics
+    )
 
 
 async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
     """Draw the page again with what was typed into one of its forms. What is wrong stands beside its field,
     where that is known."""
-    field = (
+    wrong = (
         problem.field
         if isinstance(problem, WrongField)
         else "topic"
         if isinstance(problem, NameError_)
         else "form"
     )
-    asked = {
-        "asked_of": form,
-        "asked": {name: value[:1_024] for name, value in request.POST.items()},
-        "errors": {field: said(problem)},
-    }
+    context = replace(
+        await _overview_page(),
+        asked_of=form,
+        asked={name: value[:MAX_ASKED] for name, value in request.POST.items()},
+        errors={wrong: said(problem)},
+    )
     return render(
         request,
         "pipeline/page.html",
-        await _listing(request) | asked,
+        fields_of(context),
         status=problem.status if isinstance(problem, Problem) else 400,
     )
 
@@ -134,14 +135,14 @@ async def remove_schedule(request, schedule_id):
     return redirect("pipeline")
 
 
-def parameters_of(form) -> dict[str, Any]:
+def parameters_of(form: Mapping[str, str]) -> dict[str, str | int]:
     """Return the parameters that a form gives a run. Raises WrongField."""
-    given: dict[str, Any] = {
-        name: form[name].strip() for name in ("key", "topic") if form.get(name, "").strip()
+    given: dict[str, str | int] = {
+        name: text for name in ("key", "topic") if (text := form.get(name, "").strip())
     }
-    for field, name in (("from", "begin_ms"), ("to", "end_ms")):
-        with of_field(field):
-            moment = moment_of(form.get(field, "").strip(), None)
+    for asked, name in (("from", "begin_ms"), ("to", "end_ms")):
+        with of_field(asked):
+            moment = moment_of(form.get(asked, "").strip(), None)
         if moment is not None:
             given[name] = moment
     return given
@@ -154,9 +155,9 @@ async def run(request, run_id):
     context = {"run": found, "mark": queue.mark_of([found]), "job": pipeline.JOBS[name]}
     if found.state == "done":
         try:
-            result = await asyncio.to_thread(pipeline.read_result, runs.data_directory(), run_id)
+            result = await asyncio.to_thread(pipeline.read_result, runs.data_directory(), run_id, name)
             context |= {
-                "report": REPORTS[name](result),
+                "report": report_of(result),
                 "report_template": f"pipeline/{name}.html",
             }
         except Problem as problem:
@@ -228,6 +229,27 @@ class ShownSchedule(Schedule):
     given: list[tuple[str, object]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunList:
+    """Of runs.html."""
+
+    runs: list[ShownRun]
+    problem: Problem | None  # why there are none
+    mark: str  # see `mark_of` of mqadmin/jobs/queue.py
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage(RunList):
+    """Of page.html."""
+
+    jobs: list[pipeline.PipelineJob]
+    schedules: list[ShownSchedule]
+    topics: list[str]  # offered in forms
+    asked_of: str = ""  # the form that was wrong
+    asked: dict[str, str] = field(default_factory=dict)  # what was typed into it
+    errors: dict[str, str] = field(default_factory=dict)  # sentences by field
+
+
 def shown(run: Job) -> ShownRun:
     return ShownRun(
         **fields_of(jobs_facts.shown(run)),
@@ -296,121 +318,6 @@ def _said(run: Job) -> str:
     if run.pipeline == "lineage":
         return f"{many('records', 'record')} in {many('topics', 'topic')}"
     return f"{many('records', 'new record')} in {many('files', 'file')}"
-
-
-# Its result, for its template
-
-
-def _audit(result: dict[str, Any]) -> dict[str, Any]:
-    findings, kinds = result["findings"], result["kinds"]
-    severity = {one["kind"]: one["severity"] for one in findings}
-    order = {"error": 0, "warning": 1}
-    counted = sorted(kinds.items(), key=lambda item: (order.get(severity.get(item[0], ""), 2), -item[1]))
-    return {
-        "ok": result["ok"],
-        "errors": result["errors"],
-        # What was not read, such as a damaged index, is not counted: unknown.
-        "counts": {
-            name: result["counts"].get(name)
-            for name in ("records", "units", "queues", "entries", "index_files", "log_end")
-        },
-        "kinds": bars(
-            [Bar(kind, count, "bad" if severity.get(kind) == "error" else "warn") for kind, count in counted]
-        ),
-        "findings": sorted(findings, key=lambda one: (order.get(one["severity"], 2), one["kind"]))[:MAX_ROWS],
-        "left_out": max(0, len(findings) - MAX_ROWS),
-        "not_compared": result.get("not_compared", ()),  # results of older versions do not have it
-    }
-
-
-def _statistics(result: dict[str, Any]) -> dict[str, Any]:
-    topics = result["topics"]
-    hours = _filled([(hour["hour_ms"] // 1000, hour["messages"]) for hour in result["hours"]])
-    delay_of = {hour["hour_ms"] // 1000: hour.get("delay_ms_p99") for hour in result["hours"]}
-    first, last = (
-        pick((topic[name] for topic in topics), default=None)
-        for pick, name in ((min, "first_ms"), (max, "last_ms"))
-    )
-    return {
-        "messages": result["messages"],
-        "bytes": result["bytes"],
-        "complete": result["complete"],
-        "first_ms": first,
-        "last_ms": last,
-        "topic_count": len(topics),
-        "keys": sum(topic["distinct_keys"] for topic in topics),
-        "topics": topics[:MAX_ROWS],
-        "topics_left_out": max(0, len(topics) - MAX_ROWS),
-        "by_messages": bars([Bar(topic["topic"], topic["messages"], "wrote") for topic in topics]),
-        "by_bytes": bars(
-            [
-                Bar(topic["topic"], topic["bytes"], "dispatched")
-                for topic in sorted(topics, key=lambda topic: -topic["bytes"])
-            ]
-        ),
-        "hours": hours,
-        "delays": (hours[0], [delay_of.get(at) for at in hours[0]])
-        if any(delay is not None for delay in delay_of.values())
-        else None,
-        "tags": [_cell(row) for row in result["tags"][:MAX_BARS]],
-        "tags_left_out": max(0, len(result["tags"]) - MAX_BARS),
-        "groups": [_cell(row) for row in result["groups"][:MAX_BARS]],
-        "hot_keys": [key for key in result["hot_keys"] if key["messages"] > 1][:MAX_BARS],
-        "index": result["index"],
-    }
-
-
-def _cell(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a tag or group; what an older result does not have is unknown."""
-    return dict.fromkeys(("size_p50", "size_p99", "delay_ms_p50", "delay_ms_p99", "distinct_keys")) | row
-
-
-def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Return times and counts. An hour in which nothing was stored is a 0, not a gap: it was counted."""
-    if not hours:
-        return [], []
-    known = dict(hours)
-    times = range(hours[0][0], hours[-1][0] + 3600, 3600)
-    if len(times) > 24 * 400:  # a stray time of long ago must not make millions of points
-        return [at for at, _ in hours], [count for _, count in hours]
-    return list(times), [known.get(at, 0) for at in times]
-
-
-def _lineage(result: dict[str, Any]) -> dict[str, Any]:
-    records, before = result["records"], None
-    for record in records:
-        record["since_ms"] = units.minus(record["store_ms"], before)
-        before = record["store_ms"]
-    took = records[-1]["store_ms"] - records[0]["store_ms"] if records else None
-    topics = list(dict.fromkeys(record["topic"] for record in records))
-    return {
-        "key": result["key"],
-        "complete": result["complete"],
-        "count": len(records),
-        "took_ms": took,
-        "topics": topics,
-        "records": records[:MAX_ROWS],
-        "left_out": max(0, len(records) - MAX_ROWS),
-    }
-
-
-def _archive(result: dict[str, Any]) -> dict[str, Any]:
-    days = result["days"]
-    by_day: dict[str, int] = {}
-    for one in days:
-        by_day[one["day"]] = by_day.get(one["day"], 0) + one["records"]
-    newest = sorted(by_day.items(), reverse=True)
-    return {
-        **{name: result[name] for name in ("records", "bytes", "files", "from", "to", "missing")},
-        "log_bytes": result["to"] - result["from"],
-        "doubt": result.get("doubt"),  # runs of an earlier version have none
-        "by_day": bars([Bar(day, count, "flushed") for day, count in newest]),
-        "days": days[:MAX_ROWS],
-        "left_out": max(0, len(days) - MAX_ROWS),
-    }
-
-
-REPORTS = {"audit": _audit, "statistics": _statistics, "lineage": _lineage, "archive": _archive}
 
 
 PAGES = (

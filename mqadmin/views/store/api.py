@@ -43,8 +43,8 @@ async def store_files(
     if topic is not None and not files and not (kind and await cluster.files.all(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000
-    items = schemas.facts(await cluster.files.with_times(listed["items"]))
-    return {**fields_of(measured("files")), **listed, "items": items}
+    items = schemas.facts(await cluster.files.with_times(listed.items))
+    return {**fields_of(measured("files")), **fields_of(listed), "items": items}
 
 
 def _file_key(file: StoreFile) -> str:

@@ -127,7 +127,8 @@ class CacheLooks:
 
 def shown(picture: CachePicture, queue_files: int, topic: str | None = None) -> ShownCache:
     """The picture with at most so many files of queues, of one topic when it is named."""
-    return ShownCache(**cache.shown(picture, queue_files, topic))
+    few = cache.few_files(picture, queue_files, topic)
+    return ShownCache(**fields_of(replace(picture, files=few.files)), queue_files=few.queue_files)
 
 
 def for_page(picture: CachePicture) -> PageCache:

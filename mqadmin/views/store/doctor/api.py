@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from broker_store.units import document_of
+from broker_store.units import document_of, fields_of
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
@@ -32,7 +32,7 @@ def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = pagi
         cursor,
         limit,
     )
-    return listed | {"items": list(map(_document, listed["items"]))}
+    return fields_of(listed) | {"items": list(map(_document, listed.items))}
 
 
 @router.post("/checks", response={202: dict[str, Any]})

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from broker_store.config.store import StoreSettings
 from broker_store.errors import NotFoundError
@@ -109,7 +110,7 @@ def _of(root, data) -> list[StartBrief]:
 def _settings(root, data, accept_damage: bool) -> StoreSettings:
     """Those of the broker whose data directory this is, when the store is its; file sizes are taken from the
     files."""
-    return StoreSettings(**run_file.store_settings(root, data), accept_damage=accept_damage)
+    return replace(run_file.store_settings(root, data), accept_damage=accept_damage)
 
 
 class _ProgressLines:
