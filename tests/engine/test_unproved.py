@@ -285,7 +285,7 @@ def test_an_index_that_a_damaged_log_cannot_make_again_is_doubted_and_the_next_s
     prove(store)
     store.rebuilding.worker.run(store.clock())
     store.tick()
-    assert store.rebuilding.progress()["state"] == "failed" and "damaged" in store.index_doubt
+    assert store.rebuilding.progress().state == "failed" and "damaged" in store.index_doubt
     assert store.reads.get(GetRequest("T", 0, 100, 1)).status is GetStatus.FOUND
     store.close()
     again = HandStore(small_settings(store.root), clock)

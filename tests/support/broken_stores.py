@@ -995,7 +995,7 @@ def _judge_keys(store: HandStore, original: Original, alive: set[int], cut_at: i
     with patch.object(rebuilding, "Worker", HandWorker):
         store.worker("prover").run(store.clock())
     _finish_rebuild(store)
-    if store.index_doubt is not None and store.rebuilding.progress()["state"] == "failed":
+    if store.index_doubt is not None and store.rebuilding.progress().state == "failed":
         return True
     for found in original.messages:
         if found.log_offset not in alive or (cut_at is not None and found.log_offset >= cut_at):

@@ -270,7 +270,7 @@ class Life:
             self.store.rebuilding.cancel()
         self.store.rebuilding.worker.run(self.clock())
         self.store.tick()
-        assert self.store.rebuilding.progress()["state"] in ("done", "cancelled"), (
+        assert self.store.rebuilding.progress().state in ("done", "cancelled"), (
             self.store.rebuilding.progress()
         )
         self.point("rebuilt")
