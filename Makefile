@@ -1,6 +1,7 @@
 # make            checks and quick tests, minutes      make run       starts the broker, the name server and the dashboard
-# make test-all   all tests; CI                        make test ARGS="tests/engine -k recovery"   some of the quick ones
+# make test-all   all tests                            make test ARGS="tests/engine -k recovery"   some of the quick ones
 # make watch      the quick tests of what changed, at each save
+# make test-long  those that make test leaves out; CI runs both
 # make proof      what takes longer: 20 kills, memory from 1 GiB to 4, 10,000 stores broken at random; hours
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
@@ -26,7 +27,7 @@ prepare = { test $(VENV)/.bytecode -nt $(VENV)/.core || { $(BIN)/python -m compi
           && $(BIN)/python -m compileall -q manage.py broker_store mqadmin \
           && echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 
-.PHONY: all run serve test test-all watch proof prove-stores check fix bench deps pipeline docs clean
+.PHONY: all run serve test test-long test-all watch proof prove-stores check fix bench deps pipeline docs clean
 all: check test
 
 run: $(VENV)/.core
@@ -38,12 +39,13 @@ serve: run
 
 # What drives Java, Go, a browser or Spark, and what takes more than some seconds, is left to test-all.
 test: LEFT_OUT = -m "not slow and not client and not browser"
+test-long: LEFT_OUT = -m "(slow or client or browser) and not proof"
 test-all: LEFT_OUT = -m "not proof"
 proof: LEFT_OUT = -m proof
-test test-all proof watch: export BROKER_DATA_DIR = build/test-data
+test test-long test-all proof watch: export BROKER_DATA_DIR = build/test-data
 # pytest rewrites each test's assertions: half of the 25 s that a process takes to collect, where it keeps no bytecode.
-test test-all proof watch: export PYTHONDONTWRITEBYTECODE =
-test test-all proof: $(VENV)/.dev
+test test-long test-all proof watch: export PYTHONDONTWRITEBYTECODE =
+test test-long test-all proof: $(VENV)/.dev
 	@$(prepare)
 	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(LEFT_OUT) $(ARGS)

@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from tests.support.costs import Costs
 SKIPS_FAIL = bool(os.environ.get("CI"))
 
 
-# Markers of what `make test` leaves out.
-LONG = ("slow", "client", "browser")
+# Markers of what `make test` leaves out, and about how many seconds a test with it takes.
+LONG = {"client": 8, "browser": 3, "slow": 3}
 
 # Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests
 # too.
@@ -81,8 +82,8 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what needs Spark and most cases of long parametrisations. Where processes share the files, put long
-    files before short ones, so that the processes end together.
+    """Mark what needs Spark and most cases of long parametrisations. Where processes share the files, put the
+    longest files first, so that the processes end together.
 
     Tests with a database stay first, in the order that pytest-django gave them.
     """
@@ -90,19 +91,19 @@ def pytest_collection_modifyitems(config, items):
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
     # Before most cases are marked: a file with many cheap cases is none of the long ones.
-    long_files = {item.path for item in items if any(item.get_closest_marker(name) for name in LONG)}
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        seconds[item.path] += max((LONG[name] for name in LONG if item.get_closest_marker(name)), default=0)
     mark_other_cases_slow(items)
     if not hasattr(config, "workerinput"):
         return  # one process: the order of the command, in which `make watch` has the nearest files first
-    items.sort(
-        key=lambda item: (
-            0
-            if item.get_closest_marker("django_db") or "db" in item.fixturenames
-            else 1
-            if item.path in long_files
-            else 2
-        )
-    )
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        if item.get_closest_marker("django_db") or "db" in item.fixturenames:
+            return 0, 0, ""
+        return (1, -seconds[item.path], str(item.path)) if seconds[item.path] else (2, 0, "")
+
+    items.sort(key=place)
 
 
 def mark_other_cases_slow(items):

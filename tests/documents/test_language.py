@@ -37,6 +37,9 @@ PARTS = (
     "believe", "behind",
 )  # fmt: skip
 
+# A word of each of them: a comment may break between two.
+_IN_COMMENTS = re.compile("|".join(part.split()[-1] for part in PARTS), re.I)
+
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)|\"\w+\"", re.MULTILINE | re.DOTALL)
 _MARKUP = re.compile(
     r"<(script|style)\b.*?</\1>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{% comment %\}.*?\{% endcomment %\}",
@@ -81,7 +84,7 @@ def _blanked(pattern: re.Pattern[str], text: str) -> str:
 def texts(name: str, source: str) -> list[tuple[int, str]]:
     """Return (line, text) of each text of a file that is read as language."""
     if name.endswith(".py"):
-        return [(line, _blanked(_CODE, text)) for line, text in texts_of(source)]
+        return [(line, _blanked(_CODE, text)) for line, text in texts_of(source, _IN_COMMENTS)]
     return [(1, _blanked(_CODE if name.endswith(".md") else _MARKUP, source))]
 
 

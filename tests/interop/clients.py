@@ -75,17 +75,18 @@ class Program:
 class JavaProgram(Program):
     def __init__(self, version: str, nameserver: str, home: Path):
         self.version = version
-        classpath = f"{BUILD}/classes-{version}/interop:" + (BUILD / f"cp-{version}.txt").read_text()
-        flags = [
+        classes, archive = BUILD / f"classes-{version}" / "interop", BUILD / f"interop-{version}.jsa"
+        flags = (ROOT / "tests/interop/java/flags.txt").read_text().split()
+        if archive.exists():
+            classes = archive.with_suffix(".jar")
+            flags += [f"-XX:SharedArchiveFile={archive}"]
+        classpath = f"{classes}:" + (BUILD / f"cp-{version}.txt").read_text()
+        flags += [
             f"-Duser.home={home}",
             f"-Djava.io.tmpdir={home}",
             f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}",
             "-Drocketmq.client.logUseSlf4j=false",
             f"-Drocketmq.client.logRoot={home}",
-            "-Xms64m",
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
         ]
         super().__init__(["java", *flags, "-cp", classpath, "Interop"], nameserver)
 
