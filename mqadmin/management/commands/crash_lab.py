@@ -66,7 +66,7 @@ class Command(PlainCommand):
                 data,
                 options["run"] or str(time.time_ns()),
                 experiment,
-                self._tell if options["progress"] else lambda text: None,
+                self._progress if options["progress"] else lambda text: None,
                 PAUSE_S if options["slowly"] else 0.0,
             )
         except (BrokerStoreError, FileExistsError) as error:
@@ -78,7 +78,7 @@ class Command(PlainCommand):
         else:
             self._print(found, data)
 
-    def _tell(self, text: str) -> None:
+    def _progress(self, text: str) -> None:
         self.stdout.write(json.dumps({"progress": {"text": text}}))
         self.stdout.flush()
 
