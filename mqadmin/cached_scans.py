@@ -15,13 +15,13 @@ Value = TypeVar("Value")
 
 
 class CachedScans:
-    """For threads. A scan serves all callers within FRESH_S, or `rest` times the processor time that it took;
-    so ten browsers cost one scan, and all of them together at most a `rest`-th of a core. There is one scan
-    at a time. A throttled one (broker_store/throttle.py) goes on at full speed while a caller waits that is
-    not throttled."""
+    """For threads. A scan serves all callers for FRESH_S, or for `cached_s_per_cpu_s` times the processor
+    time that it took, if that is longer. So ten browsers cost one scan, and with 100 they take at most a
+    hundredth of a core together. There is one scan at a time. A throttled one (broker_store/throttle.py) goes
+    on at full speed while a caller waits that is not throttled."""
 
-    def __init__(self, rest: int):
-        self._rest = rest
+    def __init__(self, cached_s_per_cpu_s: int):
+        self._cached_s_per_cpu_s = cached_s_per_cpu_s
         self._guard = threading.Lock()
         self._throttled: throttle.Throttle | None = None  # of the scan under way
         self._waiting: set[object] = set()  # callers that are not throttled
@@ -41,7 +41,11 @@ class CachedScans:
                     if len(self._kept) >= MAX_KEPT:
                         self._kept.clear()
                     value, took = self._scan(make)
-                    self._kept[key] = (time.monotonic() + max(FRESH_S, self._rest * took), mark, value)
+                    self._kept[key] = (
+                        time.monotonic() + max(FRESH_S, self._cached_s_per_cpu_s * took),
+                        mark,
+                        value,
+                    )
                 return value
         finally:
             self._waiting.discard(me)

@@ -34,7 +34,7 @@ CELLS = {"commitlog": 128, "index": 128, "consumequeue": 32}  # of a file, at mo
 THREADS = 2
 MIN_SHARED = 4 << 30  # bytes; at less one thread scans; a throttled scan has one at any size
 MAX_QUEUE_FILES = 5_000  # scanned; the answer says how many are left out
-MOST_QUEUES = 4_000  # of groups, whose read position is looked up
+MAX_GROUP_QUEUES = 4_000  # whose read positions are looked up: a queue counts once for each group
 MEMINFO = Path("/proc/meminfo")
 SOURCE = "mincore of a private map of each file; /proc/meminfo"
 _MEMORY = {
@@ -272,7 +272,7 @@ def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> 
     queues: dict[tuple[str, int], QueueUnits] = {}
     looked = 0
     for group, topic, queue_id, offset in _queues_of(offsets):
-        if looked >= MOST_QUEUES:
+        if looked >= MAX_GROUP_QUEUES:
             return _furthest_first(found), False
         looked += 1
         units = queues.get((topic, queue_id))

@@ -26,7 +26,7 @@ from broker_store.throttle import pause
 from broker_store.units import Moment, Small
 
 LONGEST = 10  # chains that are read one by one
-LOOKED_AT = 1_000  # entries of such a chain, the newest
+MAX_ENTRIES_READ = 1_000  # of each of these chains, the newest
 HASHES = 3  # of a chain, the commonest, whose key is looked up in the log
 BROKEN = 1_000  # chains that are not whole and are followed
 BROKEN_STEPS = 100_000  # entries of all of those together
@@ -244,7 +244,7 @@ def _chain(
     hashes: Counter[int] = Counter()
     newest: dict[int, int] = {}
     for number, (_, entry) in enumerate(follow(reader, geometry, slot, end)):
-        if number == LOOKED_AT:
+        if number == MAX_ENTRIES_READ:
             break
         hashes[entry.key_hash] += 1
         newest.setdefault(entry.key_hash, entry.log_offset)

@@ -22,8 +22,8 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import record
 from broker_store.units import Moment, fact_of, fields_of
 
-REPORTS_LOOKED_AT = 5
-LEAST_SCANNED_BYTES = 1 << 20  # less is over too soon to give a rate
+MAX_REPORTS = 5  # of the newest starts, whose scans give the rate
+MIN_SCANNED_BYTES = 1 << 20  # a scan of less is too short to give a rate
 _RUNS = "What a crash at this moment would take, and what the start after it would do."
 _CLOSED = (
     "The store was closed in order: everything is on the disk, and a start reads only the end of its log."
@@ -265,12 +265,12 @@ def scan_rate(found: Iterable[StartTimes]) -> ScanRate:
         steps = [(step.bytes, step.duration_ms) for step in start.steps if step.name == SCAN]
         size = sum(size for size, took_ms in steps if took_ms)
         took_ms = sum(took_ms for _, took_ms in steps if took_ms)
-        if size < LEAST_SCANNED_BYTES:
+        if size < MIN_SCANNED_BYTES:
             continue
         scans.append((size, took_ms))
         if other_ms is None:
             other_ms = max(0.0, start.finished_ms - start.started_ms - took_ms)
-        if len(scans) == REPORTS_LOOKED_AT:
+        if len(scans) == MAX_REPORTS:
             break
     if not scans:
         return ScanRate(bytes_per_s=None, other_ms=None, measured_by=0, why_unknown=_UNKNOWN_RATE)

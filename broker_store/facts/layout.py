@@ -39,13 +39,13 @@ from broker_store.kernels import layout as k
 from broker_store.throttle import pause
 from broker_store.units import Moment, Small, fields_of
 
-CELLS = 240  # of a picture of one topic
-CELLS_OF_EACH = 96  # of a picture in a table
-READ_AHEAD = 128 << 10
-MOST_UNITS = 4_000_000  # of a look: about a second
-MOST_SECONDS = 5.0
-MOST_TOPICS = 2_000  # of which each is scanned by itself
-MOST_LOG_BYTES = 256 << 30  # scanned: a byte a page of it is held
+CELLS = 240  # of the drawing of one topic
+CELLS_PER_ROW = 96  # of a drawing in a table that has a row for each topic
+READ_AHEAD = 128 << 10  # bytes
+MAX_UNITS = 4_000_000  # that one scan reads in about a second
+MAX_SCAN_S = 5.0
+MAX_TOPICS = 2_000  # that are scanned one by one
+MAX_LOG_BYTES = 256 << 30  # that are scanned: a scan holds a byte in memory for each page
 MODEL = (
     "each page of 4 KiB is read once; with read-ahead each block of 128 KiB; pages that are in memory "
     "cost nothing"
@@ -212,7 +212,7 @@ class Layout:
         self._file_pages = -(-self._file_bytes // PAGE)
         self._end = store.log_end() if wrote is None else wrote
         first = log[0][0] if log else self._end
-        kept = MOST_LOG_BYTES // self._file_bytes * self._file_bytes
+        kept = MAX_LOG_BYTES // self._file_bytes * self._file_bytes
         self._begin = (
             first if self._end - first <= kept else self._end - (self._end - first) % self._file_bytes - kept
         )
@@ -247,26 +247,26 @@ class Layout:
         queues = [queue for queue in self._store.queues() if queue[0] in topics]
         if not queues:
             raise NotFoundError(f"there is no queue of {', '.join(topics)[:200] or 'any topic'} in the store")
-        laid = self._look(queues, CELLS, MOST_UNITS)
+        laid = self._look(queues, CELLS, MAX_UNITS)
         return LayoutOfTopics(**fields_of(self._facts()), topics=topics, **fields_of(laid))
 
     def of_each(self) -> LayoutOfEach:
         """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than
-        MOST_TOPICS those with most messages, or, of a store in which no broker counts them, with most files
+        MAX_TOPICS those with most messages, or, of a store in which no broker counts them, with most files
         of queues."""
         topics: dict[str, Counter[int]] = {}  # topic -> files by queue id
         for topic, queue_id, *_ in self._store.queue_paths():
             topics.setdefault(topic, Counter())[queue_id] += 1
-        most = MOST_UNITS // min(len(topics), MOST_TOPICS) if topics else 0
+        most = MAX_UNITS // min(len(topics), MAX_TOPICS) if topics else 0
         each, gone = [], 0
         for topic in self._largest(topics):
-            if self._stopped() or time.perf_counter() - self._began > MOST_SECONDS:
+            if self._stopped() or time.perf_counter() - self._began > MAX_SCAN_S:
                 break
             if not any(self._store.queue_files(topic, queue_id) for queue_id in topics[topic]):
                 gone += 1  # the topic was deleted since
                 continue
             queues = [(topic, queue_id) for queue_id in sorted(topics[topic])]
-            each.append(TopicLayout(topic=topic, **fields_of(self._look(queues, CELLS_OF_EACH, most))))
+            each.append(TopicLayout(topic=topic, **fields_of(self._look(queues, CELLS_PER_ROW, most))))
         each.sort(key=lambda one: (-one.pages.bytes, one.topic))
         lacking, left_out = sum(not one.complete for one in each), len(topics) - gone - len(each)
         reasons = [f"{lacking:,} of {len(each):,} topics were not scanned whole"] * (lacking > 0) + [
@@ -278,15 +278,15 @@ class Layout:
         )
 
     def _largest(self, topics: dict[str, Counter[int]]) -> list[str]:
-        """Return MOST_TOPICS of the topics at most, those that hold most first."""
-        if len(topics) <= MOST_TOPICS or self._messages_in is None:
+        """Return MAX_TOPICS of the topics at most, those that hold most first."""
+        if len(topics) <= MAX_TOPICS or self._messages_in is None:
             size = {topic: files.total() for topic, files in topics.items()}
         else:
             size = {
                 topic: sum(self._messages_in(topic, queue_id) for queue_id in files)
                 for topic, files in topics.items()
             }
-        return heapq.nsmallest(MOST_TOPICS, topics, key=lambda topic: (-size[topic], topic))
+        return heapq.nsmallest(MAX_TOPICS, topics, key=lambda topic: (-size[topic], topic))
 
     def _facts(self) -> LookFacts:
         return LookFacts(
@@ -360,8 +360,8 @@ class Layout:
         for piece in units.pieces(start):
             if self._stopped():
                 return jumps, "it was stopped"
-            if time.perf_counter() - self._began > MOST_SECONDS:
-                return jumps, f"it took longer than {MOST_SECONDS:g} s"
+            if time.perf_counter() - self._began > MAX_SCAN_S:
+                return jumps, f"it took longer than {MAX_SCAN_S:g} s"
             pause()
             count = min(len(piece) // UNIT, left)
             room = np.empty(count, dtype=np.int64)

@@ -24,10 +24,10 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import queue_unit, record
 
 UNIT = queue_unit.SIZE
-MOST_READERS = 200
-MOST_HINTS = 200_000
-MOST_SUMMED = 4 << 20  # units of one look whose sizes are added up
-_SUMMED_AT_ONCE = 100_000
+MAX_READERS = 200
+MAX_HINTS = 200_000
+MAX_SUMMED_UNITS = 4 << 20  # whose sizes one scan adds up
+_UNITS_PER_READ = 100_000  # of such units
 _HEAD_BYTES = record.FIXED[3].size  # of a record of any kind, up to its body
 _UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _CHUNK_BYTES = 1 << 20
@@ -79,7 +79,7 @@ class Positions:
         self._files: dict[Queue, list[LogFile]] = {}
         self._readers: dict[Path, Reader | None] = {}
         self._log_end = log_end
-        self._left_to_sum = MOST_SUMMED
+        self._left_to_sum = MAX_SUMMED_UNITS
         self._found: dict[tuple[Queue, int], int] = {}
         self._sums: dict[tuple[Queue, int, int], int | None] = {}
 
@@ -232,7 +232,7 @@ class Positions:
         ):
             return hint
         found = self._halve(low, high, lambda number: self._is_from(queue, number, log_offset))
-        if len(self.hints) >= MOST_HINTS:
+        if len(self.hints) >= MAX_HINTS:
             self.hints.clear()
         self.hints[queue, log_offset] = found
         return found
@@ -300,8 +300,8 @@ class Positions:
         total = 0
         for file in self._queue_files(queue):
             first, last = max(begin, file.base // UNIT), min(end, file.end // UNIT)
-            for at in range(first, last, _SUMMED_AT_ONCE):
-                count = min(_SUMMED_AT_ONCE, last - at)
+            for at in range(first, last, _UNITS_PER_READ):
+                count = min(_UNITS_PER_READ, last - at)
                 raw = self._read(file.path, at * UNIT - file.base, count * UNIT)
                 if len(raw) < count * UNIT:
                     return None
@@ -331,7 +331,7 @@ class Positions:
     def _read(self, path: Path, offset: int, length: int) -> bytes:
         reader = self._readers.get(path)
         if reader is None:
-            if len(self._readers) >= MOST_READERS:
+            if len(self._readers) >= MAX_READERS:
                 self.__exit__()
             try:
                 reader = self._readers[path] = self._disk.open_reader(path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from broker_store.engine.status.samples import Sample
 
 SPEED_MS = 5 * 60_000  # the stretch before now that counts as "at present"
-LEAST_MS = 15_000  # two samples closer together give no speed
+MIN_SPAN_MS = 15_000  # between two samples: a shorter time gives no speed
 
 ReadSamples = Callable[[Callable[[str], bool], int], list[Sample]]
 
@@ -29,7 +29,7 @@ def speed(samples: Sequence[Sample], name: str) -> float | None:
         if value is not None:
             last = (at_ms, value)
             first = first or last
-    if first is None or last is None or last[0] - first[0] < LEAST_MS:
+    if first is None or last is None or last[0] - first[0] < MIN_SPAN_MS:
         return None
     return (last[1] - first[1]) * 1000 / (last[0] - first[0])
 

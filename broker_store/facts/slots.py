@@ -28,12 +28,12 @@ from broker_store.throttle import pause
 from broker_store.units import Moment, Small
 
 PIECE_BYTES = 1 << 20
-MOST_CELLS_A_SIDE = 100
-LEAST_SLOTS_A_CELL = 10  # fewer, and a share says little
+MAX_CELLS_PER_SIDE = 100
+MIN_SLOTS_PER_CELL = 10  # the share of used ones is rough if there are fewer
 WORST_CELLS = 5
 # Slots that a writer changed during a count and that are put back to how they were before
-MOST_NEWER = 10_000
-MOST_FOLLOWED = 50_000  # entries, 1 MB: more are counted again
+MAX_NEWER_SLOTS = 10_000
+MAX_FOLLOWED_ENTRIES = 50_000  # 1 MB; after more new entries all slots are counted again
 _ENTRIES = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 assert _ENTRIES.itemsize == ENTRY.size
 
@@ -106,7 +106,7 @@ class HeatMap:
 
 def cell_slots(slots: int) -> int:
     """How many slots a cell has."""
-    side = min(MOST_CELLS_A_SIDE, max(1, math.isqrt(slots // LEAST_SLOTS_A_CELL)))
+    side = min(MAX_CELLS_PER_SIDE, max(1, math.isqrt(slots // MIN_SLOTS_PER_CELL)))
     return -(-slots // side**2)
 
 
@@ -132,7 +132,7 @@ def tally_of(directory: StoreDirectory, name: str) -> Tally:
         per_cell = cell_slots(geometry.slots)
         cells = np.zeros(-(-geometry.slots // per_cell), dtype=np.int64)
         words = np.zeros(3, dtype=np.int64)
-        newer = np.empty((MOST_NEWER, 2), dtype=np.int64)
+        newer = np.empty((MAX_NEWER_SLOTS, 2), dtype=np.int64)
         piece = np.empty(PIECE_BYTES, dtype=np.uint8)
         before = index_file.decode_header(reader.read(0, HEADER.size))
         first_new = bounded_count(before, geometry)
@@ -176,7 +176,7 @@ def _first_used_since(
 ) -> np.ndarray | None:
     """Which of the slots that name an entry from `upto` on named none before it; None when the entries do not
     show it."""
-    if highest - upto >= MOST_FOLLOWED:
+    if highest - upto >= MAX_FOLLOWED_ENTRIES:
         return None
     entries = _entries(reader, geometry, upto, highest + 1)
     if entries is None:
@@ -213,7 +213,7 @@ def follow(directory: StoreDirectory, name: str, tally: Tally, header: IndexHead
             tally.upto is None
             or not same
             or geometry != tally.geometry
-            or not 0 <= end - tally.upto <= MOST_FOLLOWED
+            or not 0 <= end - tally.upto <= MAX_FOLLOWED_ENTRIES
         ):
             return False
         entries = _entries(reader, geometry, tally.upto, end)

@@ -24,8 +24,8 @@ from broker_store.facts.positions import LogFile, Positions, Queue
 from broker_store.facts.progress import ReadSamples, is_gap, no_samples, recent, speed
 from broker_store.units import Moment, Small, fact_of
 
-MOST_QUEUES = 64
-MOST_POINTS = 360
+MAX_QUEUES = 64
+MAX_POINTS = 360
 HISTORY_MS = 6 * HOUR_MS
 MAX_SERIES = samples.MAX_SERIES  # offsets that are sampled: groups and queues after these have no history
 LAGS_BELOW = 0.95  # of what arrives: a group that keeps up is measured a little below or above it
@@ -199,7 +199,7 @@ class Timeline:
         wanted = {name for queue, _ in self._places for name in self._names(queue)}
         history = self._read_samples(lambda name: name in wanted, self._now_ms - history_ms)
         now = recent(history, self._now_ms)
-        queues = [self._queue(queue, at, now) for queue, at in self._places[:MOST_QUEUES]]
+        queues = [self._queue(queue, at, now) for queue, at in self._places[:MAX_QUEUES]]
         times = [queue.earliest_ms for queue in queues if queue.earliest_ms is not None]
         last = [queue.latest_ms for queue in queues if queue.latest_ms is not None]
         falls = [queue.cliff.at_ms for queue in queues if queue.cliff.at_ms is not None]
@@ -218,7 +218,7 @@ class Timeline:
                 if_it_stops_ms=min((stop for stop in stops if stop is not None), default=None),
             ),
             queues=queues,
-            queues_left_out=max(0, len(self._places) - MOST_QUEUES),
+            queues_left_out=max(0, len(self._places) - MAX_QUEUES),
             queues_not_sampled=self._not_sampled(now),
             history=LagHistory(from_ms=self._now_ms - history_ms, points=self._history(history)),
             events=[event for event in map(event_of, events) if event is not None],
@@ -350,7 +350,7 @@ class Timeline:
 
     def _history(self, history: Sequence[Sample]) -> list[LagPoint]:
         found: list[LagPoint] = []
-        stride = max(1, -(-len(history) // MOST_POINTS))
+        stride = max(1, -(-len(history) // MAX_POINTS))
         before: Sample | None = None
         for number, sample in enumerate(history):
             hole = before is not None and is_gap(before, sample)

@@ -28,7 +28,7 @@ WAITS = {
     "queue_room": measured.QUEUE_ROOM,
     "index_room": measured.INDEX_ROOM,
 }
-NS_A_US = 1000
+NS_PER_US = 1000
 MEASURED_PER_SECOND = measured.MEASURED_PER_SECOND  # groups of sends, at most
 # Of each histogram the first and the last power of two that stand for themselves; what is below and above
 # goes with them.
@@ -92,7 +92,7 @@ class PathFacts:
 def facts(path: WritePath, flush_type: str, now_ms: int) -> PathFacts:
     """What `GET /store/write-path` gives, but for the refusals and the pauses of the loop."""
     lines = path.histograms
-    whole = _histogram(lines, measured.WHOLE, _DURATIONS, NS_A_US)
+    whole = _histogram(lines, measured.WHOLE, _DURATIONS, NS_PER_US)
     return PathFacts(
         at_ms=now_ms,
         flush_type=flush_type,
@@ -111,23 +111,23 @@ def facts(path: WritePath, flush_type: str, now_ms: int) -> PathFacts:
 
 def sync_facts(path: WritePath) -> Histogram:
     """How long syncs of the log take, in microseconds."""
-    return _histogram(path.histograms, measured.SYNC, _SYNCS, NS_A_US)
+    return _histogram(path.histograms, measured.SYNC, _SYNCS, NS_PER_US)
 
 
 def _stage(lines: Histograms, line: int, mean_of_whole: float | None) -> Stage:
-    found = distribution(lines, line, NS_A_US)
+    found = distribution(lines, line, NS_PER_US)
     # Means add up to the whole's, percentiles do not.
     share = (found.lately.mean or 0) / mean_of_whole if mean_of_whole else None
     return Stage(lately=found.lately, since_start=found.since_start, share=share)
 
 
 def _wait(path: WritePath, line: int) -> Wait:
-    last, found = path.waits.get(line), distribution(path.histograms, line, NS_A_US)
+    last, found = path.waits.get(line), distribution(path.histograms, line, NS_PER_US)
     return Wait(
         lately=found.lately,
         since_start=found.since_start,
         last_at_ms=None if last is None else last.at_ms,
-        last=None if last is None else last.took_ns / NS_A_US,
+        last=None if last is None else last.took_ns / NS_PER_US,
     )
 
 

@@ -58,8 +58,8 @@ from broker_store.pipeline.stretch import check_stretch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Units of a queue that are read at once, 80 MB; a file of the default size has 300,000
-MOST_ZEROS = 4_000_000
+# Of a queue, 80 MB; a file of the default size has 300,000 units
+MAX_UNITS_PER_READ = 4_000_000
 _NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
 # What `check_store` alone compares, since one process reads it: what it is, and the kinds of its findings.
 CHECKED_ELSEWHERE = {
@@ -420,7 +420,7 @@ class _Audit:
         missing = [fault for (kind, _, _), fault in joined.items() if kind == units.MISSING and fault.count]
         for fault in missing if log_begin else ():
             queue, until = self.walk.queues.get((fault.topic, fault.queue_id)), fault.first[0]
-            if queue is None or not queue.files or until - queue.first > MOST_ZEROS:
+            if queue is None or not queue.files or until - queue.first > MAX_UNITS_PER_READ:
                 continue
             before = queue.units(queue.first, max(0, until - queue.first))
             is_data = units.is_written(before)

@@ -5,10 +5,10 @@ The name server in this process is called directly. Each of the others has one c
 again after it was lost, and a task of its own, so that a slow one delays nothing else. A change registers
 only the topics that changed; the first registration has all topics.
 
-A table of more than MAX_TOPICS_AT_ONCE topics is sent in several registrations with their own versions, as
-Apache's brokers do with enableSplitRegistration: a frame has room for some 100,000 topics, and a name server
-handles nothing else while it reads one. The name server in this process takes the whole table in turns of the
-loop.
+A table of more than MAX_TOPICS_PER_REGISTRATION topics is sent in several registrations with their own
+versions, as Apache's brokers do with enableSplitRegistration: a frame has room for some 100,000 topics, and a
+name server handles nothing else while it reads one. The name server in this process takes the whole table in
+turns of the loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RETRY_S = 3.0
 GOODBYE_S = 1.0
 # Of one registration, which then has 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets
 # topics that are not in the last one.
-MAX_TOPICS_AT_ONCE = 4_000
+MAX_TOPICS_PER_REGISTRATION = 4_000
 DEFAULT_PORT = 9876
 
 
@@ -257,12 +257,12 @@ class _Peer:
 
     async def _register(self, configs: list[TopicConfig], timeout_s: float) -> None:
         version = self._parts.topics.data_version
-        for begin in range(0, max(1, len(configs)), MAX_TOPICS_AT_ONCE):
-            piece = configs[begin : begin + MAX_TOPICS_AT_ONCE]
+        for begin in range(0, max(1, len(configs)), MAX_TOPICS_PER_REGISTRATION):
+            piece = configs[begin : begin + MAX_TOPICS_PER_REGISTRATION]
             if len(piece) == 1 < len(configs):
                 piece = configs[begin - 1 : begin + 1]  # the first registration of a single topic is refused
             # A name server accepts changes of a topic only with a version that it does not know.
-            numbered = replace(version, counter=version.counter + begin // MAX_TOPICS_AT_ONCE)
+            numbered = replace(version, counter=version.counter + begin // MAX_TOPICS_PER_REGISTRATION)
             channel = await self._connected()
             body = await asyncio.to_thread(self._body, piece, numbered)
             answer = await channel.request(

@@ -56,8 +56,8 @@ class KeptThreads:
     Requests without an answer are bounded, since each may have a thread. Those of the local socket do not
     count, nor does one whose answer is read slowly."""
 
-    MOST_IDLE = 8
-    MOST_UNDER_WAY = 128  # without an answer
+    MAX_IDLE_THREADS = 8
+    MAX_REQUESTS = 128  # that have no answer yet
 
     def __init__(self, application):
         self._application = application
@@ -65,13 +65,13 @@ class KeptThreads:
         self._under_way = 0
 
     async def __call__(self, scope, receive, send) -> None:
-        if self._under_way >= self.MOST_UNDER_WAY and local_caller(scope) is None:
-            problem = Problem("busy", f"{self.MOST_UNDER_WAY} requests are under way")
+        if self._under_way >= self.MAX_REQUESTS and local_caller(scope) is None:
+            problem = Problem("busy", f"{self.MAX_REQUESTS} requests are under way")
             client = scope.get("client") or ("", 0)
             count_refusal(
                 "HTTP requests under way",
                 value=self._under_way + 1,
-                limit=self.MOST_UNDER_WAY,
+                limit=self.MAX_REQUESTS,
                 who=f"{client[0]}:{client[1]}",
                 said=problem.detail,
             )
@@ -98,7 +98,7 @@ class KeptThreads:
                 await self._application(scope, receive, send_on)
         finally:
             answered()
-            if len(self._idle) < self.MOST_IDLE:
+            if len(self._idle) < self.MAX_IDLE_THREADS:
                 self._idle.append(executor)
             else:
                 executor.shutdown(wait=False)

@@ -27,7 +27,7 @@ from broker_store.kernels.index import link_slots
 FULL = IndexGeometry(5_000_000, 20_000_000)
 NAME = "20260101000000000"
 ENTRY = np.dtype([("key_hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-LOOKS = 5
+SCANS = 5
 
 
 def fill(root: Path) -> None:
@@ -51,20 +51,20 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def look(root: Path, mode: str) -> dict:
-    """The median of some looks."""
+def measure(root: Path, mode: str) -> dict:
+    """The median times of some scans, and the memory that they took."""
     directory, function = StoreDirectory(root), {"slots": heat_map, "chains": chains}[mode]
     function(directory, NAME)  # what is compiled is not measured
     before, took, cpu = resident_bytes(), [], []
-    for _ in range(LOOKS):
+    for _ in range(SCANS):
         began, spent = time.perf_counter(), time.process_time()
-        told = function(directory, NAME)
+        found = function(directory, NAME)
         took.append((time.perf_counter() - began) * 1e3)
         cpu.append((time.process_time() - spent) * 1e3)
-        assert told["findings"] == [], told["findings"]
+        assert found.findings == [], found.findings
     return {
-        "ms": sorted(took)[LOOKS // 2],
-        "cpu_ms": sorted(cpu)[LOOKS // 2],
+        "ms": sorted(took)[SCANS // 2],
+        "cpu_ms": sorted(cpu)[SCANS // 2],
         "rss_bytes": resident_bytes() - before,
     }
 
@@ -75,4 +75,4 @@ if __name__ == "__main__":
         fill(Path(where))
     else:
         subprocess.run([sys.executable, "-m", "tests.bench.index", where, "fill"], check=True)
-        print(json.dumps({"mode": what, "processors": os.cpu_count(), **look(Path(where), what)}))
+        print(json.dumps({"mode": what, "processors": os.cpu_count(), **measure(Path(where), what)}))

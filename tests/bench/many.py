@@ -41,7 +41,7 @@ from tests.bench.watched import Sender
 
 TOPICS, GROUPS = 100_000, 20_000
 WITH_MESSAGES = 25_000  # topics; each has a mapped file, and Linux maps 65,530 by default
-GIVEN_AT_ONCE = 128
+MAX_UNANSWERED = 128
 RATE, ROUNDS, QUIET_S = 500, 3, 0.5
 LIMIT_S = 120
 NEW_TOPICS = 1_000  # in one request
@@ -105,7 +105,7 @@ def give(port: int, topics: int) -> None:
                 )
             )
             waiting += 1
-            while waiting >= (GIVEN_AT_ONCE if number < topics else 1):
+            while waiting >= (MAX_UNANSWERED if number < topics else 1):
                 for answer in parser.receive(peer.socket.recv(1 << 18)):
                     assert answer.code == 0, answer
                     waiting -= 1

@@ -9,7 +9,7 @@ from broker_store.engine.store import MessageStore
 from tests.support.directories import tmp_path  # noqa: F401  (a fixture)
 from tests.support.hand_store import Clock, HandStore, findings, small_settings
 
-_MOST_CHECKED = 3  # tests that lead hundreds of lives check each themselves
+_MAX_CHECKED = 3  # tests that lead hundreds of lives check each themselves
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def what_is_left_is_sound(monkeypatch, tmp_path):  # noqa: F811
 
     monkeypatch.setattr(MessageStore, "close", close_and_note)
     yield
-    for root, settings in list(closed.items())[-_MOST_CHECKED:]:
+    for root, settings in list(closed.items())[-_MAX_CHECKED:]:
         if root.is_dir():
             assert findings(root, settings=settings) == []
 

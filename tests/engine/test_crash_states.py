@@ -15,7 +15,7 @@ from tests.support.crash_states import Choice, Exploration, Life, choices, conte
 from tests.support.name_rules import RULES
 
 STATES = int(os.environ.get("CRASH_STATES", "20000"))
-STATES_A_LIFE = 400
+STATES_PER_LIFE = 400
 STEPS = 60
 # (seed, steps, states): each of these once lost, altered or refused something.
 LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 17, 19)] + [
@@ -33,7 +33,7 @@ def test_what_is_safe_survives_every_state_a_power_cut_may_leave(rules, flush):
     opened, seed = 0, 1000
     while opened < STATES // (2 * len(RULES)):
         opened += explore(
-            seed, flush, STEPS, STATES_A_LIFE, rules=rules, wide=seed % 2 == 1, rolls=seed % 3 != 0
+            seed, flush, STEPS, STATES_PER_LIFE, rules=rules, wide=seed % 2 == 1, rolls=seed % 3 != 0
         )
         seed += 1
     print(f"{opened} states of {seed - 1000} lives, {flush}, {rules}")

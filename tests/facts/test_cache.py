@@ -132,7 +132,7 @@ def test_what_is_left_out_is_said(root, monkeypatch):
     picture = residency(StoreDirectory(root))
     assert sum(file.kind == "consumequeue" for file in picture.files) == 3
     assert not picture.complete and "files of queues were left out" in picture.reason
-    monkeypatch.setattr(inside, "MOST_QUEUES", 1)
+    monkeypatch.setattr(inside, "MAX_GROUP_QUEUES", 1)
     assert read_positions(StoreDirectory(root), {"g": {"FixA": {0: 0, 1: 0}}}, 0)[1] is False
 
 

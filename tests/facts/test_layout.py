@@ -13,7 +13,7 @@ import pytest
 from broker_store.errors import NotFoundError
 from broker_store.facts import layout as inside
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.layout import CELLS, CELLS_OF_EACH, Layout, LogSpan, Start
+from broker_store.facts.layout import CELLS, CELLS_PER_ROW, Layout, LogSpan, Start
 from tests.support import plain_layout, stores
 
 UNIT = struct.Struct(">qiq")
@@ -47,7 +47,7 @@ def test_every_topic_is_counted_as_the_plain_reader_counts_it(root):
     for row in found.items:
         same(
             row,
-            plain_layout.laid(root, [queue for queue in queues if queue[0] == row.topic], CELLS_OF_EACH),
+            plain_layout.laid(root, [queue for queue in queues if queue[0] == row.topic], CELLS_PER_ROW),
         )
     costs = [row.pages.bytes for row in found.items]
     assert costs == sorted(costs, reverse=True) and costs[0] > 0
@@ -90,7 +90,7 @@ def test_a_replay_begins_at_a_place_of_the_log_at_a_time_or_where_a_group_stands
 
 
 def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
-    monkeypatch.setattr(inside, "MOST_UNITS", 40)
+    monkeypatch.setattr(inside, "MAX_UNITS", 40)
     found = Layout(StoreDirectory(crashed), Start()).of(["FixA"])
     same(
         found,
@@ -100,7 +100,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
         False,
         "of each queue the first 10 messages are scanned",
     )
-    monkeypatch.setattr(inside, "MOST_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
+    monkeypatch.setattr(inside, "MAX_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
     assert Layout(StoreDirectory(crashed), Start()).of(["FixA"]).complete
     stopped = Layout(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
     topics = sorted({topic for topic, _ in plain_layout.queues_of(crashed)})
@@ -109,7 +109,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
         False,
         f"{len(topics)} topics were left out; those with most files are scanned",
     )
-    monkeypatch.setattr(inside, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(inside, "MAX_SCAN_S", 0.0)
     assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"]).reason
     with pytest.raises(NotFoundError, match="no queue of nowhere"):
         Layout(StoreDirectory(crashed), Start()).of(["nowhere"])
@@ -117,7 +117,7 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
 
 def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, monkeypatch):
     files = Counter(topic for topic, *_ in StoreDirectory(crashed).queue_paths())
-    monkeypatch.setattr(inside, "MOST_TOPICS", 2)
+    monkeypatch.setattr(inside, "MAX_TOPICS", 2)
     found = Layout(StoreDirectory(crashed), Start()).of_each()
     assert {row.topic for row in found.items} == set(
         sorted(files, key=lambda topic: (-files[topic], topic))[:2]
@@ -132,7 +132,7 @@ def test_of_more_topics_than_are_looked_at_those_with_most_messages_are_where_a_
     crashed, monkeypatch
 ):
     """A topic of many queues with a message each came before one with all of the messages in a queue."""
-    monkeypatch.setattr(inside, "MOST_TOPICS", 1)
+    monkeypatch.setattr(inside, "MAX_TOPICS", 1)
     store = StoreDirectory(crashed)
     files = Counter(topic for topic, *_ in store.queue_paths())
     largest = min(files, key=lambda topic: (files[topic], topic))

@@ -248,7 +248,7 @@ def test_a_grid_has_as_many_cells_as_make_sense():
     assert slots.cell_slots(5_000_000) == 500
     for count in (1, 7, 16, 500, 1000, 5000, 99_999, 100_001, 5_000_001):
         cells = math.ceil(count / slots.cell_slots(count))
-        assert 1 <= cells <= 10_000 and (cells == 1 or slots.cell_slots(count) >= slots.LEAST_SLOTS_A_CELL)
+        assert 1 <= cells <= 10_000 and (cells == 1 or slots.cell_slots(count) >= slots.MIN_SLOTS_PER_CELL)
 
 
 def test_only_a_name_of_an_index_file_that_is_there_is_read(tmp_path):

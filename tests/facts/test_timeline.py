@@ -7,7 +7,7 @@ import pytest
 from broker_store.engine.status.samples import Sample, maximum_of, position_of
 from broker_store.facts.growth import HOUR_MS, MINUTE_MS
 from broker_store.facts.progress import SPEED_MS, recent, speed
-from broker_store.facts.timeline import MOST_POINTS, Cliff
+from broker_store.facts.timeline import MAX_POINTS, Cliff
 from tests.facts.test_disk import QUEUES, World, world
 from tests.support import plain_forecast as plain
 
@@ -140,7 +140,7 @@ def test_the_history_breaks_where_nothing_was_sampled(world):
     assert points[hole + 1].at_ms - points[hole - 1].at_ms == 6 * MINUTE_MS and len(points) == 61 - 5 + 1
     assert points[-1].lag == world.store.reads.max_offset("topic", 0) - 20
     with world.look(read_samples=reading(world, "reads", 0, 0, minutes=900)) as view:
-        assert MOST_POINTS * 0.4 < len(view.timeline("reads").history.points) <= MOST_POINTS + 1
+        assert MAX_POINTS * 0.4 < len(view.timeline("reads").history.points) <= MAX_POINTS + 1
 
 
 def test_queues_that_samples_have_no_room_for_are_counted(world):

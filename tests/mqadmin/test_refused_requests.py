@@ -140,7 +140,7 @@ async def test_what_django_refuses_for_securitys_sake_is_counted_without_a_trace
 async def test_requests_that_are_not_answered_yet_are_bounded_and_the_local_socket_is_not(
     fake_cluster, monkeypatch
 ):
-    monkeypatch.setattr(KeptThreads, "MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(KeptThreads, "MAX_REQUESTS", 2)
     go_on, begun, finish = asyncio.Event(), [], asyncio.Event()
 
     async def application(scope, receive, send):

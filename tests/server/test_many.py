@@ -27,7 +27,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.protocol.headers import write_header
 from broker_store.server import router
-from broker_store.server.admin.answers import MAX_MADE_AT_ONCE
+from broker_store.server.admin.answers import MAX_ITEMS_PER_REQUEST
 from broker_store.server.channel import connect
 from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.registration import Registration
@@ -66,27 +66,27 @@ async def refused(harness: Harness, code: int, value: object, *numbers: int, **f
 
 async def test_one_request_makes_so_many_and_no_more():
     harness = Harness()
-    many = [topic(f"t{number}") for number in range(MAX_MADE_AT_ONCE + 1)]
+    many = [topic(f"t{number}") for number in range(MAX_ITEMS_PER_REQUEST + 1)]
     await refused(
-        harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many}, len(many), MAX_MADE_AT_ONCE
+        harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many}, len(many), MAX_ITEMS_PER_REQUEST
     )
     assert (await ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": many[:-1]})).code == 0
     assert harness.parts.topics.get("t999") is not None
-    made = [{"groupName": f"g{number}"} for number in range(MAX_MADE_AT_ONCE + 1)]
+    made = [{"groupName": f"g{number}"} for number in range(MAX_ITEMS_PER_REQUEST + 1)]
     await refused(
         harness,
         R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         {"groupConfigList": made},
         len(made),
-        MAX_MADE_AT_ONCE,
+        MAX_ITEMS_PER_REQUEST,
     )
     assert (
         await ask(harness, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": made[:-1]})
     ).code == 0
     refusals = {case["cause"]: case for case in harness.parts.statistics.refusals.facts()}
     assert (refusals["too many at once"]["value"], refusals["too many at once"]["limit"]) == (
-        MAX_MADE_AT_ONCE + 1,
-        MAX_MADE_AT_ONCE,
+        MAX_ITEMS_PER_REQUEST + 1,
+        MAX_ITEMS_PER_REQUEST,
     )
 
 
@@ -318,7 +318,7 @@ async def test_no_request_keeps_the_loop_for_as_long_as_there_are_topics(tables,
         assert (
             answer.code == 0 or code is R.GET_BROKER_CONSUME_STATS and str(MAX_FRAME_BYTES) in answer.remark
         ), answer
-    made = [[topic(f"new{number}-{place}") for place in range(MAX_MADE_AT_ONCE)] for number in range(3)]
+    made = [[topic(f"new{number}-{place}") for place in range(MAX_ITEMS_PER_REQUEST)] for number in range(3)]
     answer = await in_short_turns(
         monkeypatch,
         lambda number: ask(harness, R.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": made[number]}),

@@ -32,7 +32,7 @@ from tests.support.reference import hash_of, index_keys, tags_code
 from tests.support.simulated_disk import PAGE, CrashPoint, SimulatedDisk, apply_change
 
 SECTOR = 512
-CHOICES_A_POINT = 10  # fewer points are opened rather than fewer states of each
+CHOICES_PER_POINT = 10  # fewer points are opened rather than fewer states of each
 ROOT = Path("/data/store")
 _UNIT = struct.Struct(">qiq")
 
@@ -673,9 +673,9 @@ class Exploration:
         judge = Judge(life)
         rng = random.Random(self.seed + 1)
         points = list(enumerate(life.points))
-        if len(points) * CHOICES_A_POINT > self.states:
+        if len(points) * CHOICES_PER_POINT > self.states:
             points = sorted(
-                rng.sample(points, max(1, self.states // CHOICES_A_POINT)), key=lambda point: point[0]
+                rng.sample(points, max(1, self.states // CHOICES_PER_POINT)), key=lambda point: point[0]
             )
         per_point = self.states // len(points)
         seen: set[int] = set()

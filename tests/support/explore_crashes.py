@@ -15,7 +15,7 @@ import time
 from tests.support.crash_states import Choice, Exploration
 from tests.support.name_rules import RULES
 
-STATES_A_LIFE = 1000
+STATES_PER_LIFE = 1000
 FLUSHES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
 
@@ -66,7 +66,7 @@ def main() -> int:
             seed + number,
             flush,
             given.steps,
-            STATES_A_LIFE,
+            STATES_PER_LIFE,
             rule,
             number % 2 == 1,
             number % 5 == 4,

@@ -12,9 +12,9 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.framing import MAX_FRAME_BYTES
 from broker_store.server.handler import Refusal
 
-MAX_MADE_AT_ONCE = 1_000  # topics or groups in one request; a list of 1,000 topics has 0.3 MB
-# Entries of a table. A larger one is encoded in a thread; 200 entries take the loop a millisecond.
-MAX_ENTRIES_AT_ONCE = 200
+MAX_ITEMS_PER_REQUEST = 1_000  # topics or groups in one request; a list of 1,000 topics has 0.3 MB
+# Of a table. A larger table is encoded in a thread; 200 entries take the loop a millisecond.
+MAX_ENTRIES_ON_LOOP = 200
 
 
 def table_answer(
@@ -30,13 +30,13 @@ def table_answer(
     def written() -> Command:
         return command.answer(0, None, fields, fastjson.dumps_table(head, name, entries))
 
-    return written() if count <= MAX_ENTRIES_AT_ONCE else asyncio.to_thread(written)
+    return written() if count <= MAX_ENTRIES_ON_LOOP else asyncio.to_thread(written)
 
 
 async def dumps(value: object, count: int) -> bytes:
     return (
         fastjson.dumps(value)
-        if count <= MAX_ENTRIES_AT_ONCE // 8
+        if count <= MAX_ENTRIES_ON_LOOP // 8
         else await asyncio.to_thread(fastjson.dumps, value)
     )
 
@@ -55,13 +55,13 @@ def items_of(body: bytes, name: str) -> list:
     items = value.get(name) if isinstance(value, dict) else None
     if not isinstance(items, list):
         raise FieldError(name, items, "an array")
-    if len(items) > MAX_MADE_AT_ONCE:
-        remark = f"{name} has {len(items)} entries, at most {MAX_MADE_AT_ONCE} are made by one request"
+    if len(items) > MAX_ITEMS_PER_REQUEST:
+        remark = f"{name} has {len(items)} entries, at most {MAX_ITEMS_PER_REQUEST} are made by one request"
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             remark,
             "too many at once",
             value=len(items),
-            limit=MAX_MADE_AT_ONCE,
+            limit=MAX_ITEMS_PER_REQUEST,
         )
     return items

@@ -34,7 +34,7 @@ from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
 from mqadmin.facts.sends import Refused
 from mqadmin.process.children import RunningChildren
 
-CONDITION_REST = 50  # times the processor time of a measurement of all signs
+CACHED_S_PER_CPU_S = 50  # pages that show the condition take at most a fiftieth of a core
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
@@ -60,7 +60,7 @@ class EmbeddedCluster:
         self.files = EmbeddedFiles(host)
         self.index = EmbeddedIndex(host)
         self.children: Callable[[], RunningChildren] | None = None
-        self._conditions = CachedScans(CONDITION_REST)
+        self._conditions = CachedScans(CACHED_S_PER_CPU_S)
 
     def call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs

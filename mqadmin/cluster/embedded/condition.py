@@ -23,10 +23,10 @@ from mqadmin.templatetags.units import duration_text, moment_text
 Bad = Literal["bad", "warn", "unknown"]  # how bad a notice is
 ORDER: tuple[Bad, ...] = ("bad", "warn", "unknown")
 
-LEAST_GROWTH = 100  # messages: less is the beat of sends and pulls
-# Of what came in: less, from one sample to another, may be the beat of sends and pulls
-LEAST_GROWN_SHARE = 0.1
-LEAST_STEADY_SHARE = 0.01  # of what came in, where the least lag rose all the time: a beat has its low points
+MIN_GROWTH = 100  # messages: sends and pulls in turn make a lag grow and shrink by less
+# Of what came in: less, from one sample to the next, may come of sends and pulls in turn
+MIN_GROWTH_SHARE = 0.1
+MIN_STEADY_SHARE = 0.01  # of what came in, if the least lag of each third of the time was above that before
 SOON_MS = 3_600_000  # a refusal that is so near is bad
 NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
 AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
@@ -79,10 +79,10 @@ class Growth:
 
     @property
     def is_growing(self) -> bool:
-        if self.grown < LEAST_GROWTH or self.has_stopped:
+        if self.grown < MIN_GROWTH or self.has_stopped:
             return False
-        return self.grown >= self.came * LEAST_GROWN_SHARE or self.steadily >= max(
-            LEAST_GROWTH, self.came * LEAST_STEADY_SHARE
+        return self.grown >= self.came * MIN_GROWTH_SHARE or self.steadily >= max(
+            MIN_GROWTH, self.came * MIN_STEADY_SHARE
         )
 
 
@@ -309,7 +309,7 @@ def _of_lags(signs: Signs) -> list[Notice]:
 def _waiting(signs: Signs) -> str:
     """What follows the good sentence: a lag that does not grow is nothing wrong, but it is shown on the first
     page."""
-    behind = [lag for lag in signs.lags or () if lag.lag >= LEAST_GROWTH]
+    behind = [lag for lag in signs.lags or () if lag.lag >= MIN_GROWTH]
     if not behind:
         return ""
     count = sum(lag.lag for lag in behind)

@@ -22,7 +22,7 @@ from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import BrokerParts
 from mqadmin.cached_scans import CachedScans
 
-MIN_REST = 20  # times what a scan took: thousands of queues may not take more than a twentieth of a core
+CACHED_S_PER_CPU_S = 20  # pages that show it take at most a twentieth of a core
 
 
 class Forecasts:
@@ -31,7 +31,7 @@ class Forecasts:
     def __init__(self, parts: BrokerParts):
         self.parts = parts
         self._hints: dict[tuple[Queue, int], int] = {}
-        self._scans = CachedScans(MIN_REST)
+        self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
     def disk(self) -> DiskFacts:
         """Use, rate and marks."""

@@ -12,8 +12,7 @@ from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.protocol import Index
 from mqadmin.views.store.index.slot_watch import SlotWatch, WatchedSlots
 
-# Times the processor time of a count: a page that watches chains costs at most a hundredth of a core
-CHAINS_REST = 100
+CACHED_S_PER_CPU_S = 100  # pages that show chains take at most a hundredth of a core
 
 
 class EmbeddedIndex(Index):
@@ -22,7 +21,7 @@ class EmbeddedIndex(Index):
     def __init__(self, host: Host):
         self._host = host
         self._slot_watch = SlotWatch()
-        self._chain_counts = CachedScans(CHAINS_REST)
+        self._chain_counts = CachedScans(CACHED_S_PER_CPU_S)
 
     def facts(self) -> list[IndexFileFacts]:
         return self._host.open_store.index.facts()

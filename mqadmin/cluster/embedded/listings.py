@@ -19,7 +19,7 @@ from broker_store.turns import in_turns
 from mqadmin.facts.overview import Traffic, WorstLag
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
-GROUPS_A_LOOK = 50  # whose lag is measured for one overview
+GROUPS_PER_OVERVIEW = 50  # whose lag is measured for one overview
 LARGEST_KEPT = 64  # lags that an overview remembers
 TOP_TOPICS = 8
 TOP_SECONDS = 2.0  # their rates are over ten
@@ -216,7 +216,7 @@ class Listings:
         if not self._turn_left:
             self._turn = self.parts.groups.names.all("normal")
             self._turn_left = len(self._turn)
-        end, self._turn_left = self._turn_left, max(0, self._turn_left - GROUPS_A_LOOK)
+        end, self._turn_left = self._turn_left, max(0, self._turn_left - GROUPS_PER_OVERVIEW)
         looked = self._turn[self._turn_left : end]
         for name in itertools.chain(
             looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)

@@ -17,7 +17,7 @@ from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
 from broker_store.errors import BrokerStoreError
 from broker_store.facts.disk import DiskFacts
-from broker_store.facts.progress import LEAST_MS, SPEED_MS, recent
+from broker_store.facts.progress import MIN_SPAN_MS, SPEED_MS, recent
 from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
@@ -28,7 +28,7 @@ from mqadmin.process.children import RunningChildren
 from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 
-LEAST_FOR_THIRDS = 6  # samples: two in each third
+MIN_SAMPLES_FOR_THIRDS = 6  # two in each third
 JOBS_MS = 24 * 3_600_000  # failures that old are noticed
 REDIS = "Redis"
 Sign = TypeVar("Sign")
@@ -87,7 +87,7 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
     A queue counts from the first sample that has it: a group that came meanwhile has a lag as well.
     """
     now = recent(found, now_ms)
-    if len(now) < 2 or now[-1].at_ms - now[0].at_ms < LEAST_MS:
+    if len(now) < 2 or now[-1].at_ms - now[0].at_ms < MIN_SPAN_MS:
         return None
     last = now[-1].values
     lag: dict[str, int] = defaultdict(int)
@@ -132,7 +132,7 @@ def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
 def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
     """The lags of each group, sample by sample, in three parts of the time; of no group where there are too
     few samples."""
-    if len(now) < LEAST_FOR_THIRDS:
+    if len(now) < MIN_SAMPLES_FOR_THIRDS:
         return {}
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for group, name, end in _places(now[-1].values):

@@ -38,7 +38,7 @@ TURN_SECONDS = 0.05
 AWAY_SECONDS = 1.0  # between two tries while the broker does not answer
 SHARES = ((ORDERS, 0.3), (PAYMENTS, 0.2), (VIEWS, 0.5))
 SLOW_SECONDS = 0.1  # that the slow group spends on a message, ...
-SLOW_AT_ONCE = 2  # ... so it does 20 a second
+SLOW_CONCURRENCY = 2  # ... so it does 20 a second
 FAIL_EVERY = 400  # messages: one is sent back
 GIVE_UP_EVERY = 5_000  # messages: one goes to the dead letters
 SHOPS = ("berlin", "paris", "madrid", "oslo")
@@ -121,7 +121,9 @@ class Command(PlainCommand):
             counts.read[SLOW] += 1
 
         quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
-        slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_AT_ONCE, consume_from="first").subscribe(VIEWS)
+        slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_CONCURRENCY, consume_from="first").subscribe(
+            VIEWS
+        )
         # A payment whose transaction was stored was made.
         async with (
             TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer,

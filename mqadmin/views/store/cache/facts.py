@@ -12,7 +12,7 @@ from broker_store.facts.directory import GroupOffsets
 from broker_store.units import Small, fields_of
 from mqadmin.cached_scans import CachedScans
 
-MIN_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
+CACHED_S_PER_CPU_S = 100  # pages that show it take at most a hundredth of a core
 PAGE_LOG_FILES = 24
 PAGE_QUEUE_FILES = 10
 SUMS = (
@@ -107,7 +107,7 @@ class CacheLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(MIN_REST)
+        self._looks = CachedScans(CACHED_S_PER_CPU_S)
 
     def look(self) -> CachePicture:
         return self._looks.of(None, self._measure)
@@ -118,9 +118,7 @@ class CacheLooks:
         picture = cache.residency(store, known.wrote)
         places, complete = cache.read_positions(store, known.offsets, known.wrote)
         if not complete:
-            reason = (
-                f"the places of groups in {cache.MOST_QUEUES:,} queues were looked up, and there are more"
-            )
+            reason = f"the places of groups in {cache.MAX_GROUP_QUEUES:,} queues were looked up, and there are more"
             picture = replace(picture, complete=False, reason=picture.reason or reason)
         return CachePicture(**fields_of(picture), groups=_groups(known.reads, places), reads=known.totals)
 

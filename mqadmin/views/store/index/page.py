@@ -23,7 +23,7 @@ from mqadmin.views.view import Part
 
 CHAINS = "store/index/chains.html"
 # Entries of a file whose chains are counted with the page; a larger one's when they are asked for
-COUNTED_AT_ONCE = 2_000_000
+MAX_COUNTED_ENTRIES = 2_000_000
 MAX_KEY_CHARACTERS = 1_024
 ASKED = ("topic", "key", "from", "to")
 
@@ -132,7 +132,7 @@ def _chosen(name: str, files: list[str], picture: HeatMap) -> ChosenFile:
             CellsOfOneEnd(title="Emptiest", name="emptiest", cells=picture.emptiest),
             CellsOfOneEnd(title="Fullest", name="fullest", cells=picture.fullest),
         ],
-        chains_at_once=picture.entries <= COUNTED_AT_ONCE,
+        chains_at_once=picture.entries <= MAX_COUNTED_ENTRIES,
     )
 
 

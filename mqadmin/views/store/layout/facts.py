@@ -22,7 +22,7 @@ from mqadmin.views.store.cache.facts import ReadingFacts, ReadTotals
 
 Value = TypeVar("Value")
 
-MIN_REST = 100  # times the processor time of a scan: an open page costs at most a hundredth of a core
+CACHED_S_PER_CPU_S = 100  # pages that show it take at most a hundredth of a core
 SHOWN_TOPICS = 100
 CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
@@ -141,7 +141,7 @@ class LayoutLooks:
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(MIN_REST)
+        self._looks = CachedScans(CACHED_S_PER_CPU_S)
 
     def look(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
         """As `look`."""
