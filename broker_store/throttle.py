@@ -48,13 +48,9 @@ class Throttle:
 _current: ContextVar[Throttle | None] = ContextVar("throttle", default=None)
 
 
-def throttled(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call `function` throttled and return its result."""
-    return throttled_by(Throttle(), function, *arguments, **named)
-
-
 def throttled_by(throttle: Throttle, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call `function` with a throttle of the caller, which can stop the throttling meanwhile."""
+    """Call `function` with a throttle of the caller, which can stop the throttling meanwhile; return its
+    result."""
     token = _current.set(throttle)
     try:
         return function(*arguments, **named)

@@ -240,7 +240,7 @@ def test_derived_values_are_ready_to_use():
     store = load_settings(
         overrides={"deleteWhen": "04; 16", "flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 2m 1h 1d"}
     ).store
-    assert store.delete_hours == {4, 16} and store.sync_flush
+    assert store.delete_hours == {4, 16}
     assert store.delay_levels_ms == (1000, 120_000, 3_600_000, 86_400_000)
 
 

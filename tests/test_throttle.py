@@ -37,7 +37,7 @@ def test_only_a_throttled_call_pauses(monkeypatch):
         return throttle.current() is not None, result
 
     assert scan(3, result=7) == (False, 7) and not pauses
-    assert throttle.throttled(scan, 3, result=7) == (True, 7) and len(pauses) == 3
+    assert throttle.throttled_by(throttle.Throttle(), scan, 3, result=7) == (True, 7) and len(pauses) == 3
     assert scan(3, result=7) == (False, 7) and len(pauses) == 3
 
 

@@ -110,9 +110,6 @@ class ParkedPulls(Generic[Pull]):
                 self._stale -= 1
         return over
 
-    def next_deadline_ms(self) -> int | None:
-        return self._deadlines[0][0] if self._deadlines else None
-
     def channel_closed(self, channel: ClientChannel) -> None:
         for parked in list(self._channels.get(channel, ())):
             self.remove(parked)

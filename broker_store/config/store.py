@@ -351,10 +351,6 @@ class StoreSettings(Checked):
             )
 
     @property
-    def sync_flush(self) -> bool:
-        return self.flush_disk_type == "SYNC_FLUSH"
-
-    @property
     def delete_hours(self) -> frozenset[int]:
         """Return the hours of the day of `deleteWhen`."""
         return frozenset(int(part) for part in self.delete_when.split(";") if part.strip())

@@ -30,7 +30,6 @@ GroupOffsets = dict[str, dict[str, dict[int, int]]]
 
 OFFSETS_FILE = "consumerOffset.json"  # in config/
 CHUNK_BYTES = 4 << 20  # of the log, read at once
-MAX_HEX_BYTES = 64 << 10
 _HEAD_BYTES = 128  # of a record: all that has a fixed place
 _KINDS = ("commitlog", "consumequeue", "index")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_store.errors import FormatError
-from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
+from broker_store.formats.layout import Layout, ReadBuffer
 
 LAYOUT = Layout(
     ("physic_msg_timestamp", "q"),
@@ -39,20 +39,10 @@ class Checkpoint(NamedTuple):
         """The store time up to which log and queues can be relied upon."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
 
-    @property
-    def min_timestamp_index(self) -> int:
-        """The same with the index counted in."""
-        return min(self.min_timestamp, self.index_msg_timestamp)
-
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """The whole file."""
     return LAYOUT.pack(*checkpoint).ljust(FILE_BYTES, b"\0")
-
-
-def encode_into(buffer: WriteBuffer, checkpoint: Checkpoint) -> None:
-    """The longs written at the start of the file's map."""
-    LAYOUT.pack_into(buffer, 0, *checkpoint)
 
 
 def decode(buffer: ReadBuffer) -> Checkpoint:

@@ -9,11 +9,10 @@ number to be given. An entry knows its time only in whole seconds since the file
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_store.errors import FormatError, LookupNameError
+from broker_store.errors import LookupNameError
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.layout import Layout, ReadBuffer
 from broker_store.formats.properties import split_keys
@@ -166,11 +165,3 @@ def seconds_since(begin_timestamp: int, store_timestamp: int) -> int:
     if begin_timestamp <= 0:
         return 0
     return min(max(0, (store_timestamp - begin_timestamp) // 1000), MAX_SECONDS)
-
-
-def geometry_of(file_bytes: int, candidates: Iterable[IndexGeometry]) -> IndexGeometry:
-    """The one of `candidates` whose files have this length; FormatError when none has."""
-    for geometry in candidates:
-        if geometry.file_bytes == file_bytes:
-            return geometry
-    raise FormatError(f"no known number of slots and entries makes an index file of {file_bytes} bytes")

@@ -13,7 +13,6 @@ from broker_store.errors import FormatError
 
 # Bytes that are read in place: of a file's map, of a frame, or in an object of their own.
 ReadBuffer: TypeAlias = bytes | bytearray | memoryview
-WriteBuffer: TypeAlias = bytearray | memoryview
 
 
 class Layout:
@@ -40,15 +39,6 @@ class Layout:
             return self.struct.pack(*values)
         except struct.error as error:
             raise FormatError(f"values {values} do not fit the fields {self.names}: {error}") from None
-
-    def pack_into(self, buffer: WriteBuffer, offset: int, *values: int | bytes) -> None:
-        """The fields written at `offset` of a writable buffer."""
-        try:
-            self.struct.pack_into(buffer, offset, *values)
-        except struct.error as error:
-            raise FormatError(
-                f"values {values} do not fit the fields {self.names}: {error}", offset=offset
-            ) from None
 
     def unpack(self, buffer: ReadBuffer, offset: int = 0) -> tuple[Any, ...]:
         """The values of the fields at `offset`; FormatError when the buffer ends before they do."""

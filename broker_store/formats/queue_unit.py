@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker_store.formats.java_hash import java_hash
-from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
+from broker_store.formats.layout import Layout, ReadBuffer
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
 LAYOUT = Layout(("log_offset", "q"), ("size", "i"), ("tags_code", "q"))
@@ -51,11 +51,6 @@ class QueueUnit(NamedTuple):
 def encode(log_offset: int, size: int, tags_code: int) -> bytes:
     """The 20 bytes of a unit."""
     return LAYOUT.pack(log_offset, size, tags_code)
-
-
-def encode_into(buffer: WriteBuffer, offset: int, log_offset: int, size: int, tags_code: int) -> None:
-    """The 20 bytes of a unit, written at `offset`."""
-    LAYOUT.pack_into(buffer, offset, log_offset, size, tags_code)
 
 
 def decode(buffer: ReadBuffer, offset: int = 0) -> QueueUnit:

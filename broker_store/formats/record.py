@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from broker_store.errors import FormatError
 from broker_store.formats import message_id, properties
-from broker_store.formats.layout import Layout, ReadBuffer, WriteBuffer
+from broker_store.formats.layout import Layout, ReadBuffer
 from broker_store.messages import LOOPBACK_HOST, Message
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
@@ -279,24 +279,6 @@ def encode(message: Message, queue_offset: int, log_offset: int, store_timestamp
             message.properties,
         )
     )
-
-
-def encode_into(
-    buffer: WriteBuffer,
-    offset: int,
-    message: Message,
-    queue_offset: int,
-    log_offset: int,
-    store_timestamp: int,
-) -> int:
-    """Write the record at `offset` of a writable buffer; returns its size in bytes."""
-    encoded = encode(message, queue_offset, log_offset, store_timestamp)
-    if offset < 0 or offset + len(encoded) > len(buffer):
-        raise FormatError(
-            "no room for a record", offset=offset, expected=len(encoded), found=len(buffer) - offset
-        )
-    buffer[offset : offset + len(encoded)] = encoded
-    return len(encoded)
 
 
 def decode(

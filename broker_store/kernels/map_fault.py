@@ -34,7 +34,6 @@ HEADER_BYTES, ROW_BYTES = 1024, 512
 AFTER_LENGTH_AT, AFTER_AT, FORMER_AT = 8, 256, 512
 START_AT, END_AT, LENGTH_AT, TEXT_AT = 0, 8, 16, 24
 MAX_TEXT_BYTES = 256  # in a row; the digits of an offset and the text after them need the rest
-MAX_AFTER_BYTES = ROW_BYTES - TEXT_AT - MAX_TEXT_BYTES - 20
 _STDERR = 2
 _SI_CODE_AT, _SI_ADDRESS_AT = 8, 16  # in `siginfo_t` of 64-bit Linux
 _SYMBOL = "broker_store_map_table"

@@ -11,7 +11,6 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_I8 = ir.IntType(8)
 _I64 = ir.IntType(64)
 
 

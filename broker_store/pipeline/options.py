@@ -37,7 +37,6 @@ DAMAGE = ("fail", "skip", "report")
 # Read in a tenth of a second or so: tasks are balanced, and a repeated task loses little
 PARTITION_BYTES = 64 << 20
 PLAIN_BYTES = 16 << 20
-MAX_MS = ((1 << 63) - 1) // 1000  # in microseconds it fits a timestamp of Arrow
 PLAIN_RATIO = 1000
 
 Test = tuple[str, str, Any]

@@ -377,8 +377,6 @@ def write_send(
 PULL_COMMIT_OFFSET = 1
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
-PULL_CLASS_FILTER = 8
-PULL_LITE = 16
 # requestSource of a proxy that pulls for clients of a broadcasting group.
 PROXY_FOR_BROADCAST = 1
 

@@ -104,8 +104,8 @@ class Channel(asyncio.Protocol):
     """One connection. `remote` is `ip:port`; `remote_host` is (packed address, port), as in records."""
 
     __slots__ = (
-        "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "opened_s",
-        "last_s", "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting",
+        "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "last_s",
+        "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting",
         "_stalled", "_resumed", "_asked", "_opaque",
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ class Channel(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.connection = Connection()
         self.transport: asyncio.Transport | None = None
-        self.opened_s = self.last_s = self.loop.time()
+        self.last_s = self.loop.time()
         self.frame_since_s = 0.0
         self.closed = False
         self._kept = 0

@@ -9,7 +9,6 @@ missing.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 
@@ -31,8 +30,6 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.unique_ids import UniqueIds, find_unique_key
 from broker_store.server.waiting import delay_level, make_wait
-
-log = logging.getLogger(__name__)
 
 SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TRANSACTION_BITS = 0xC

@@ -204,13 +204,11 @@ class _Peer:
     def __init__(self, address: str, registration: Registration):
         self.address = address
         self.error: str | None = "not registered yet"
-        self.registered_ms: int | None = None
         self._registration = registration
         self._parts = registration._parts
         self._channel: Channel | None = None
         self._changed: dict[str, TopicConfig] = {}
         self._wake = asyncio.Event()
-        self._sending: set[asyncio.Task] = set()
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -271,7 +269,6 @@ class _Peer:
             if answer.code != ResponseCode.SUCCESS:
                 raise PeerError(f"it answered {answer.code} {answer.remark or '':.120}")
             self._registration.registered(answer)
-        self.registered_ms = self._parts.clock()
 
     def _body(self, configs: list[TopicConfig], version: DataVersion) -> bytes:
         return registration_body.encode_registration(self._registration.served(configs, version))

@@ -93,19 +93,13 @@ class _Page:
 class RestClient:
     """One connection to a broker's REST interface; not to be shared by threads."""
 
-    def __init__(self, connection: http.client.HTTPConnection, token: str | None = None):
+    def __init__(self, connection: http.client.HTTPConnection):
         self._connection = connection
-        self._token = token
 
     @classmethod
     def of_data_directory(cls, directory: Path | str, timeout: float = TIMEOUT_SECONDS) -> RestClient:
         """Return a client of the broker that runs on this data directory."""
         return cls(_UnixConnection(Path(directory).absolute() / "run" / "web.sock", timeout))
-
-    @classmethod
-    def of_address(cls, host: str, port: int, token: str, timeout: float = TIMEOUT_SECONDS) -> RestClient:
-        """Return a client of a broker elsewhere, with a token."""
-        return cls(http.client.HTTPConnection(host, port, timeout=timeout), token)
 
     def __enter__(self) -> RestClient:
         return self
@@ -151,8 +145,6 @@ class RestClient:
         if body is not None:
             body = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
         for attempt in (1, 2):
             try:
                 self._connection.request(method, target, body, headers)

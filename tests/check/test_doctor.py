@@ -368,14 +368,14 @@ def test_a_log_file_that_is_millions_of_files_away_is_not_bridged_to(scene):
     content = bytearray(size)
     at = 0
     for number in range(2):
-        at += record.encode_into(
-            content,
-            at,
+        encoded = record.encode(
             Message("FixA", 0, b"far away", b""),
             scene.before.max_offset("FixA", 0) + number,
             base + at,
             1_800_000_000_000,
         )
+        content[at : at + len(encoded)] = encoded
+        at += len(encoded)
     scene.make(f"commitlog/{base:020}", bytes(content))
     plan = make_plan(checked(scene.root), SIZES)
     (sentence,) = [one for one in plan.left if "log files are missing" in one]

@@ -17,12 +17,8 @@ def test_the_checkpoint_of_a_real_store_is_read_and_written(name, tmp_path):
 def test_the_time_to_rely_on_is_three_seconds_before_the_older_stamp():
     assert Checkpoint(10_000, 8_000).min_timestamp == 5_000
     assert Checkpoint(10_000, 2_000).min_timestamp == 0
-    assert Checkpoint(10_000, 9_000, 100).min_timestamp_index == 100
 
 
-def test_a_short_file_is_refused_and_a_map_is_written_in_place():
+def test_a_short_file_is_refused():
     with pytest.raises(FormatError):
         checkpoint.decode(bytes(47))
-    page = bytearray(4096)
-    checkpoint.encode_into(page, Checkpoint(1, 2, 3))
-    assert bytes(page) == checkpoint.encode(Checkpoint(1, 2, 3))

@@ -1,6 +1,5 @@
 import pytest
 
-from broker_store.errors import FormatError
 from broker_store.formats import index_file, record
 from broker_store.formats.index_file import IndexEntry, IndexGeometry, IndexHeader
 from tests.support import stores
@@ -38,13 +37,6 @@ def test_keys_are_indexed_in_apaches_order():
 )
 def test_the_time_of_an_entry_is_whole_seconds_since_the_begin(begin, store, seconds):
     assert index_file.seconds_since(begin, store) == seconds
-
-
-def test_geometry_is_found_by_the_length_of_the_file():
-    small, large = IndexGeometry(500, 2000), IndexGeometry(5000, 20000)
-    assert index_file.geometry_of(420_040, [small, large]) == large
-    with pytest.raises(FormatError):
-        index_file.geometry_of(1, [small, large])
 
 
 @pytest.mark.parametrize(

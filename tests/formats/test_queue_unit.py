@@ -23,9 +23,8 @@ def test_zero_is_no_data_and_a_pre_blank_unit_passes_as_data():
 def test_a_unit_needs_twenty_bytes():
     with pytest.raises(FormatError):
         queue_unit.decode(bytes(19))
-    buffer = bytearray(40)
-    queue_unit.encode_into(buffer, 20, 1, 2, -3)
-    assert list(queue_unit.decode_all(buffer)) == [(0, 0, 0), (1, 2, -3)]
+    both = bytes(20) + queue_unit.encode(1, 2, -3)
+    assert list(queue_unit.decode_all(both)) == [(0, 0, 0), (1, 2, -3)]
 
 
 @pytest.mark.parametrize("name", stores.NAMES)

@@ -165,16 +165,6 @@ def test_an_empty_body_has_crc_zero_and_is_not_checked():
     assert record.decode(raw).body == b""
 
 
-def test_encode_into_writes_at_the_place_given_and_refuses_when_there_is_no_room():
-    message = Message("T", 0, b"body")
-    size = record.record_size(message)
-    buffer = bytearray(size + 10)
-    assert record.encode_into(buffer, 10, message, 3, 99, 1) == size
-    assert buffer[:10] == bytes(10) and record.decode(buffer, 10, log_offset=99).queue_offset == 3
-    with pytest.raises(FormatError, match="no room"):
-        record.encode_into(buffer, 11, message, 3, 99, 1)
-
-
 @pytest.mark.parametrize(
     "message",
     [Message("T", 0, b"", b"p" * 32768), Message("T" * 32768, 0, b""), Message("T", 1 << 31, b"")],

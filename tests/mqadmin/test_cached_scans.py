@@ -37,7 +37,7 @@ def test_a_throttled_scan_goes_on_at_full_speed_once_a_caller_waits_for_it(rests
         throttle.pause()
         return {}
 
-    throttled = threads.submit(throttle.throttled, scans.of, "key", make)
+    throttled = threads.submit(throttle.throttled_by, throttle.Throttle(), scans.of, "key", make)
     assert rested.wait(10) and len(rests) == 1
     stopped, stop = threading.Event(), throttle.Throttle.stop_throttling
     with pytest.MonkeyPatch.context() as patch:
@@ -52,12 +52,12 @@ def test_a_throttled_scan_goes_on_at_full_speed_once_a_caller_waits_for_it(rests
 def test_throttled_scans_one_after_another_rest(rests):
     scans = CachedScans(1)
     for _ in range(2):
-        throttle.throttled(scans.of, object(), lambda: throttle.pause() or {})
+        throttle.throttled_by(throttle.Throttle(), scans.of, object(), lambda: throttle.pause() or {})
     assert len(rests) == 2
 
 
 def test_a_scan_that_begins_while_a_caller_waits_is_not_throttled(rests):
     scans = CachedScans(1)
     scans._waiting.add("a caller")
-    throttle.throttled(scans.of, "key", lambda: throttle.pause() or {})
+    throttle.throttled_by(throttle.Throttle(), scans.of, "key", lambda: throttle.pause() or {})
     assert rests == []

@@ -250,7 +250,7 @@ def frame(opaque=0, body=b""):
 
 async def test_a_frame_has_ten_seconds_for_its_header_and_sixty_for_all():
     channel, _ = channel_over_pipe()
-    began = channel.opened_s
+    began = channel.last_s
     whole = frame(body=b"x" * 100)
     channel.data_received(whole[:6])
     assert channel.overdue(began + 9.9) is None

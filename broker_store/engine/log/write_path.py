@@ -22,7 +22,6 @@ GROUP_MESSAGES, GROUP_BYTES, SYNC, SYNC_BYTES = range(6, 10)
 # What the writer had to wait for, by the stop code of the kernel (kernels/context.py), in the same order.
 LOG_ROLL, LOG_ROOM, QUEUE_ROOM, INDEX_ROOM = range(10, 14)
 LINES = 14
-WAITS = (LOG_ROLL, LOG_ROOM, QUEUE_ROOM, INDEX_ROOM)
 
 MEASURED_PER_SECOND = 64  # a measured group takes about 10 us longer: less than a thousandth of a core
 _SECOND_MS = 1000
@@ -97,7 +96,8 @@ class WritePath:
         self.histograms.add(SYNC_BYTES, size)
 
     def waited(self, line: int, seconds: float) -> None:
-        """Record a wait of the writer for room; `line` is one of WAITS."""
+        """Record a wait of the writer for room; `line` is LOG_ROLL, LOG_ROOM, QUEUE_ROOM or
+        INDEX_ROOM."""
         took_ns = nanoseconds(seconds)
         self.histograms.add(line, took_ns)
         self.waits[line] = Wait(self._clock(), took_ns)
