@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.facts.bytes.look import Jump
+from broker_store.facts.bytes.pieces import Jump
 from broker_store.facts.pointers import EntryPointer, SlotPointer, to_log
 from broker_store.facts.threads import ThreadTimes
 from broker_store.formats.record import StoredMessage

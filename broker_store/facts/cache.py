@@ -150,11 +150,11 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> Residency:
     left_out = max(0, len(queue_files) - MAX_QUEUE_FILES)
     listed += queue_files[:MAX_QUEUE_FILES]
     if throttle.current() is not None or sum(size for *_, size, _ in listed) < MIN_SHARED:
-        looked = [_look(store.disk, *each) for each in listed]
+        found = [_measure(store.disk, *each) for each in listed]
     else:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="residency") as threads:
-            looked = list(threads.map(lambda each: _look(store.disk, *each), listed))
-    files = [file for file in looked if file is not None]
+            found = list(threads.map(lambda each: _measure(store.disk, *each), listed))
+    files = [file for file in found if file is not None]
     reason = f"{left_out:,} files of queues were left out; {MAX_QUEUE_FILES:,} are scanned"
     return Residency(
         at_ms=at_ms,
@@ -174,10 +174,10 @@ def residency(store: StoreDirectory, wrote: int | None = None) -> Residency:
     )
 
 
-def _look(
+def _measure(
     disk: Disk, kind: str, topic: str, queue_id: int | None, base: int | None, size: int, path: Path
 ) -> CachedFile | None:
-    """A file's facts. None of a file that is gone meanwhile."""
+    """Return the facts of a file; None if it was removed meanwhile."""
     try:
         answers = disk.pages_in_memory(path)
     except StoreError:
@@ -270,11 +270,11 @@ def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> 
     """The place of each group, the one that lags most first, and whether all queues were read."""
     found: dict[str, Place] = {}
     queues: dict[tuple[str, int], QueueUnits] = {}
-    looked = 0
+    count = 0
     for group, topic, queue_id, offset in _queues_of(offsets):
-        if looked >= MAX_GROUP_QUEUES:
+        if count >= MAX_GROUP_QUEUES:
             return _furthest_first(found), False
-        looked += 1
+        count += 1
         units = queues.get((topic, queue_id))
         if units is None:
             units = queues[topic, queue_id] = store.queue_units(topic, queue_id)

@@ -357,7 +357,7 @@ class StoreDirectory:
         is there."""
         return read_sound(self.disk, self.root, name)
 
-    def knows_group_offsets(self) -> bool:
+    def has_group_offsets(self) -> bool:
         """Whether there is a readable config/consumerOffset.json. Without one it is unknown where groups
         stand, not that there are none."""
         try:

@@ -128,7 +128,7 @@ class DiskView:
         self._kinds = bytes_by_kind(store.disk, store.root, store.log_directory)
         self._queues = [(queue, positions.ends(queue)) for queue in positions.queues()]
         self._first_ms = self._find_first_ms()
-        self._knows_groups = is_running or store.knows_group_offsets()
+        self._knows_groups = is_running or store.has_group_offsets()
         self._until_ms = now_ms if is_running else self._find_last_ms()
         history = History(
             queues=self._queues, first_ms=self._first_ms, until_ms=self._until_ms, is_running=is_running

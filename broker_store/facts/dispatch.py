@@ -127,15 +127,15 @@ def of_files(directory: StoreDirectory) -> Race:
     the newest one.
     """
     end = directory.log_end()
-    with Positions(directory, log_end=end) as look:
+    with Positions(directory, log_end=end) as positions:
         places = {
-            "queues": _queues_reach(look),
+            "queues": _queues_reach(positions),
             "index": _index_reaches(directory),
-            _CHECKPOINT: _checkpoint_stands(directory, look),
+            _CHECKPOINT: _checkpoint_stands(directory, positions),
         }
-        newest_ms = look.store_ms(last) if (last := _last_record(directory, end)) is not None else None
+        newest_ms = positions.store_ms(last) if (last := _last_record(directory, end)) is not None else None
         sinks = {
-            name: _of_file(look, min(place, end), end, newest_ms) if place is not None else Sink()
+            name: _of_file(positions, min(place, end), end, newest_ms) if place is not None else Sink()
             for name, place in places.items()
         }
     behind = [
@@ -153,8 +153,8 @@ def of_files(directory: StoreDirectory) -> Race:
     )
 
 
-def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> Sink:
-    lacks_ms = newest_ms if place == end else look.store_ms(place)
+def _of_file(positions: Positions, place: int, end: int, newest_ms: int | None) -> Sink:
+    lacks_ms = newest_ms if place == end else positions.store_ms(place)
     return Sink(
         position=place,
         behind_bytes=end - place,
@@ -162,11 +162,11 @@ def _of_file(look: Positions, place: int, end: int, newest_ms: int | None) -> Si
     )
 
 
-def _queues_reach(look: Positions) -> int:
-    units = (look.unit(queue, look.ends(queue)[1] - 1) for queue in look.queues())
+def _queues_reach(positions: Positions) -> int:
+    units = (positions.unit(queue, positions.ends(queue)[1] - 1) for queue in positions.queues())
     return max(
         (unit.log_offset + unit.size for unit in units if unit is not None and unit.is_data),
-        default=look.log_minimum,
+        default=positions.log_minimum,
     )
 
 
@@ -179,15 +179,15 @@ def _index_reaches(directory: StoreDirectory) -> int | None:
         return None
 
 
-def _checkpoint_stands(directory: StoreDirectory, look: Positions) -> int | None:
+def _checkpoint_stands(directory: StoreDirectory, positions: Positions) -> int | None:
     """None without a checkpoint; where the log begins when a stamp of it was never set."""
     stamps = directory.checkpoint()
     if stamps is None:
         return None
     stamp = min(stamps[:3])
     if stamp <= 0:
-        return look.log_minimum
-    return look.first_younger(stamp)
+        return positions.log_minimum
+    return positions.first_younger(stamp)
 
 
 def _last_record(directory: StoreDirectory, end: int) -> int | None:

@@ -118,12 +118,12 @@ class ReadAhead:
     cold_bytes: int | None
 
 
-# The parts of which the looks below are made have no slots, so that one class can be made of several.
+# The parts of which the facts below are made have no slots, so that one class can be made of several.
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookFacts:
-    """What a look has in common for all topics."""
+class ScanFacts:
+    """What a scan has in common for all topics."""
 
     at_ms: Moment
     took_ms: float
@@ -135,7 +135,7 @@ class LookFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laid:
+class Placement:
     """How messages lie in the log and what reading them again costs. What of it is in memory is None where
     the system does not say."""
 
@@ -167,17 +167,17 @@ class _Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutOfTopics(Laid, _Topics, LookFacts):
+class LayoutOfTopics(Placement, _Topics, ScanFacts):
     """Topics together, as one reader of all of them has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLayout(Laid, _Topic):
+class TopicLayout(Placement, _Topic):
     """One topic of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutOfEach(LookFacts):
+class LayoutOfEach(ScanFacts):
     """Each topic by itself, the dearest first."""
 
     items: list[TopicLayout]
@@ -185,8 +185,8 @@ class LayoutOfEach(LookFacts):
     reason: str | None
 
 
-class Layout:
-    """One look. It asks which pages of the log are in memory, once, and then goes over queues."""
+class LayoutScan:
+    """One scan. It asks once which pages of the log are in memory, and then reads the units of queues."""
 
     def __init__(
         self,
@@ -219,17 +219,17 @@ class Layout:
         self._cut = self._begin > first
         self._files = max(1, -(-(self._end - self._begin) // self._file_bytes))
         self._pages = np.zeros(self._files * self._file_pages, dtype=np.uint8)
-        self._knows_memory = all([self._ask_pages(base, path) for base, _, path in log])
+        self._knows_memory = all([self._note_pages(base, path) for base, _, path in log])
         self._asked = time.perf_counter() - self._began
 
-    def beginning(self, start: Start) -> Layout:
+    def beginning(self, start: Start) -> LayoutScan:
         """Another scan at the same moment, with another start and time of its own: what is in memory is not
         asked again."""
         other = copy.copy(self)
         other._start, other._began = start, time.perf_counter() - self._asked
         return other
 
-    def _ask_pages(self, base: int, path: Path) -> bool:
+    def _note_pages(self, base: int, path: Path) -> bool:
         """Note which pages of a log file are in memory; False when the system does not say."""
         at = (base - self._begin) // self._file_bytes * self._file_pages
         if not 0 <= at < len(self._pages):
@@ -247,8 +247,8 @@ class Layout:
         queues = [queue for queue in self._store.queues() if queue[0] in topics]
         if not queues:
             raise NotFoundError(f"there is no queue of {', '.join(topics)[:200] or 'any topic'} in the store")
-        laid = self._look(queues, CELLS, MAX_UNITS)
-        return LayoutOfTopics(**fields_of(self._facts()), topics=topics, **fields_of(laid))
+        placement = self._scan(queues, CELLS, MAX_UNITS)
+        return LayoutOfTopics(**fields_of(self._facts()), topics=topics, **fields_of(placement))
 
     def of_each(self) -> LayoutOfEach:
         """Each topic by itself, the dearest first: by bytes of pages that a replay reads. Of more than
@@ -266,7 +266,7 @@ class Layout:
                 gone += 1  # the topic was deleted since
                 continue
             queues = [(topic, queue_id) for queue_id in sorted(topics[topic])]
-            each.append(TopicLayout(topic=topic, **fields_of(self._look(queues, CELLS_PER_ROW, most))))
+            each.append(TopicLayout(topic=topic, **fields_of(self._scan(queues, CELLS_PER_ROW, most))))
         each.sort(key=lambda one: (-one.pages.bytes, one.topic))
         lacking, left_out = sum(not one.complete for one in each), len(topics) - gone - len(each)
         reasons = [f"{lacking:,} of {len(each):,} topics were not scanned whole"] * (lacking > 0) + [
@@ -288,8 +288,8 @@ class Layout:
             }
         return heapq.nsmallest(MAX_TOPICS, topics, key=lambda topic: (-size[topic], topic))
 
-    def _facts(self) -> LookFacts:
-        return LookFacts(
+    def _facts(self) -> ScanFacts:
+        return ScanFacts(
             at_ms=self._at_ms,
             took_ms=(time.perf_counter() - self._began) * 1000,
             source=SOURCE,
@@ -299,7 +299,7 @@ class Layout:
             cold_rate=self._cold_rate,
         )
 
-    def _look(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> Laid:
+    def _scan(self, queues: list[tuple[str, int]], cell_count: int, most: int) -> Placement:
         words = Words(k.Y_WORDS)
         span = max(1, self._end - self._begin)
         cells = Words(min(cell_count, span))
@@ -319,11 +319,13 @@ class Layout:
         share = max(1, most // len(queues))
         for topic, queue_id in queues:
             units = self._store.queue_units(topic, queue_id)
-            found, why = self._go_over(words, units, self._first(units, topic, queue_id), share)
+            found, why = self._scan_queue(words, units, self._first(units, topic, queue_id), share)
             jumps += found
             reason = why or reason
         k.count_touched(words.address)
-        return self._told(words, cells, np.concatenate(jumps) if jumps else _NO_JUMPS, len(queues), reason)
+        return self._placement_of(
+            words, cells, np.concatenate(jumps) if jumps else _NO_JUMPS, len(queues), reason
+        )
 
     def _first(self, units: QueueUnits, topic: str, queue_id: int) -> int:
         """The number of the first unit of a replay."""
@@ -351,7 +353,7 @@ class Layout:
         )
         return store_ms >= time_ms
 
-    def _go_over(
+    def _scan_queue(
         self, words: Words, units: QueueUnits, start: int, most: int
     ) -> tuple[list[np.ndarray], str | None]:
         """The jumps in a queue from unit `start` on, and why it was not all of it."""
@@ -376,7 +378,9 @@ class Layout:
                 return jumps, f"of each queue the first {most:,} messages are scanned"
         return jumps, None
 
-    def _told(self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None) -> Laid:
+    def _placement_of(
+        self, words: Words, cells: Words, jumps: np.ndarray, queues: int, reason: str | None
+    ) -> Placement:
         size, touched, ahead = words[k.Y_BYTES], words[k.Y_TOUCHED], words[k.Y_AHEAD]
         cold = self._knows_memory
         cold_bytes = words[k.Y_COLD_BYTES] if cold else None
@@ -385,7 +389,7 @@ class Layout:
             estimate_ms = 0.0
         elif cold_bytes and self._cold_rate:
             estimate_ms = cold_bytes / self._cold_rate * 1000
-        return Laid(
+        return Placement(
             queues=queues,
             messages=words[k.Y_MESSAGES],
             bytes=size,

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import UNIT, Knowing
 from broker_store.facts.neighbours import MAX_FOREIGN_RECORD
 from broker_store.facts.pointers import EntryPointer, Pointer, SlotPointer, UnitPointer
+from broker_store.facts.store_facts import UNIT, StoreFacts
 from broker_store.formats import index_file, queue_unit, record
 from broker_store.formats.index_file import IndexGeometry, IndexHeader
 from broker_store.formats.java_hash import java_hash
@@ -56,12 +56,12 @@ class UnitReference:
     pointer: Pointer | None = None  # to the unit, if there is room for it
 
 
-def unit_of(directory: StoreDirectory, knows: Knowing, stored: StoredMessage) -> UnitReference:
+def unit_of(directory: StoreDirectory, facts: StoreFacts, stored: StoredMessage) -> UnitReference:
     """Return what the unit of a message says of it."""
     if not stored.is_queued:
         return UnitReference("absent", "prepared and rolled back messages have no unit: no reader sees them")
     place = stored.queue_offset * UNIT
-    positions = knows.positions()
+    positions = facts.positions()
     is_dispatched = positions.dispatched is None or stored.log_offset < positions.dispatched
     files = directory.queue_files(stored.topic, stored.queue_id)
     path = next((path for base, size, path in files if base <= place < base + size), None)
@@ -134,14 +134,14 @@ class EntryReference:
 
 
 def entries_of(
-    directory: StoreDirectory, knows: Knowing, stored: StoredMessage, max_keys: int
+    directory: StoreDirectory, facts: StoreFacts, stored: StoredMessage, max_keys: int
 ) -> list[EntryReference]:
     """Return the index entries that a message should have: of its message id, of each of its first `max_keys`
     keys, and of its tag."""
     wanted = _wanted(stored, max_keys)
     if not stored.is_indexed:
         return [_missing(one, "absent", "rolled back messages are not indexed") for one in wanted]
-    dispatched = knows.positions().dispatched
+    dispatched = facts.positions().dispatched
     if dispatched is not None and stored.log_offset >= dispatched:
         return [_missing(one, "unknown", NOT_DISPATCHED) for one in wanted]
     files = directory.index_files()

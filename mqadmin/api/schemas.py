@@ -91,14 +91,17 @@ class Measured(Schema):
     source: str = Field(description="where these numbers come from")
 
 
-def schema_of(fact: type, *, without: Iterable[str] = (), is_described: bool = False) -> type[Schema]:
+def schema_of(
+    fact: type, *, name: str = "", without: Iterable[str] = (), is_described: bool = False
+) -> type[Schema]:
     """Return the schema of a type of facts, made once, with those of the facts in its fields.
 
-    `without` are fields that REST does not give; `is_described` takes the description from the docstring.
+    `name` is the schema's name in OpenAPI, the type's unless given. `without` are fields that REST does not
+    give; `is_described` takes the description from the docstring.
     """
     if fact not in _schemas:
         doc = fact.__doc__ if is_described else None
-        _schemas[fact] = _made(fact.__name__, fact, Schema, doc, without)
+        _schemas[fact] = _made(name or fact.__name__, fact, Schema, doc, without)
     return _schemas[fact]
 
 

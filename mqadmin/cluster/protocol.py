@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress, Snapshot, StoreFile
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.chains import Chains
 from broker_store.facts.directory import File
@@ -279,8 +279,8 @@ class Store(Protocol):
     def watched_layout(self, topic: str | None, group: str | None) -> Both:
         """layout_of_both without a start, one scan for all callers. In a thread."""
 
-    async def look_at(self, place: Place, most: int = MAX_BYTES) -> Look:
-        """A stretch of a file of the store with its fields (broker_store/facts/bytes/look.py)."""
+    async def bytes_at(self, place: Place, most: int = MAX_BYTES) -> FileBytes:
+        """A stretch of a file of the store with its fields (broker_store/facts/bytes/pieces.py)."""
 
     def journey(self, log_offset: int) -> Journey:
         """The stops of one message (broker_store/facts/journey/). In a thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from broker_store.facts.knowing import Fate
+from broker_store.facts.store_facts import Fate
 from broker_store.units import Moment, Small
 
 SHOWN_HALVES = 50  # of those that wait, unless another number is asked for

@@ -16,7 +16,7 @@ import numpy as np
 
 from broker_store.facts.cache import residency
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.layout import Layout, Start
+from broker_store.facts.layout import LayoutScan, Start
 
 GIB = 1 << 30
 QUEUES = [(f"topic{number % 4}", number // 4) for number in range(16)]
@@ -69,8 +69,8 @@ def main(root: Path, mode: str, gib: int = 10, units: int = 4_000_000) -> dict:
         return line | {"found": line["found"] / (gib * GIB)}
     make_queues(root, gib, units)
     topics = sorted({topic for topic, _ in QUEUES})
-    Layout(store, Start(log_offset=end), end).of(topics)
-    return measured(lambda: Layout(store, Start(), end).of(topics).messages)
+    LayoutScan(store, Start(log_offset=end), end).of(topics)
+    return measured(lambda: LayoutScan(store, Start(), end).of(topics).messages)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ import pytest
 
 from broker_store.errors import FieldError, NameError_, NotFoundError
 from broker_store.facts.bytes.field import Field
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import MAX_PIECES, Viewer
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import FromFiles
 from broker_store.facts.pointers import (
     BytePointer,
     EntryPointer,
@@ -19,6 +18,7 @@ from broker_store.facts.pointers import (
     UnitPointer,
     WheelSlotPointer,
 )
+from broker_store.facts.store_facts import FileFacts
 from broker_store.formats import properties
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.messages import Message
@@ -85,11 +85,13 @@ def seen(viewer: Viewer, size: int, base: int = 0, **place) -> set[tuple]:
     """(name, position, length, number) of every field that looks over a whole file show."""
     found, at = set(), base
     while at < base + size:
-        look = viewer.look(Place(offset=at, length=min(MAX_BYTES, base + size - at), **place))
+        stretch = viewer.read(Place(offset=at, length=min(MAX_BYTES, base + size - at), **place))
         found |= {
-            (field.name, field.at, field.length, field.raw) for piece in look.pieces for field in piece.fields
+            (field.name, field.at, field.length, field.raw)
+            for piece in stretch.pieces
+            for field in piece.fields
         }
-        at = look.at + look.length
+        at = stretch.at + stretch.length
     return found
 
 
@@ -144,13 +146,13 @@ def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
     )
     pointers = [
         field.pointer
-        for piece in viewer.look(Place("timerlog")).pieces
+        for piece in viewer.read(Place("timerlog")).pieces
         for field in piece.fields
         if field.pointer
     ]
     wheel = (root / "timerwheel").read_bytes()
     for pointer in pointers:
-        look = viewer.look(place_at(pointer))
+        stretch = viewer.read(place_at(pointer))
         if isinstance(pointer, WheelSlotPointer):
             at = pointer.slot * 32
             expected = {
@@ -158,9 +160,9 @@ def test_the_files_of_timed_messages_are_what_a_plain_reader_finds(tmp_path):
                 for name, place, length, value in plain_bytes.timer_wheel(wheel[at : at + 32])
             }
             assert {
-                (field.name, field.at, field.length, field.raw) for field in look.pieces[0].fields
+                (field.name, field.at, field.length, field.raw) for field in stretch.pieces[0].fields
             } == expected
-            assert all(field.right is not False for field in look.pieces[0].fields)
+            assert all(field.right is not False for field in stretch.pieces[0].fields)
     assert {pointer.kind for pointer in pointers} >= {"timerwheel", "commitlog"}
 
 
@@ -172,11 +174,14 @@ def test_the_pieces_cover_what_is_shown_without_gap_or_overlap(store):
         Place(offset=101, length=5_000),
         Place("checkpoint", offset=7, length=2_000),
     ):
-        look = viewer.look(place)
-        assert look.pieces[0].at <= look.at and sum(piece.length for piece in look.pieces) >= look.length
-        for piece, following in zip(look.pieces, look.pieces[1:], strict=False):
+        stretch = viewer.read(place)
+        assert (
+            stretch.pieces[0].at <= stretch.at
+            and sum(piece.length for piece in stretch.pieces) >= stretch.length
+        )
+        for piece, following in zip(stretch.pieces, stretch.pieces[1:], strict=False):
             assert following.at == piece.at + piece.length
-        assert len(bytes.fromhex(look.hex)) == look.length
+        assert len(bytes.fromhex(stretch.hex)) == stretch.length
 
 
 def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
@@ -184,16 +189,16 @@ def test_a_loop_from_queue_to_log_to_index_ends_where_it_began(store):
     directory = StoreDirectory(root, geometry=geometry)
     viewer, loops = Viewer(directory), 0
     for topic, queue_id in directory.queues()[:6]:
-        first, end = FromFiles(directory).queue_span(topic, queue_id)
+        first, end = FileFacts(directory).queue_span(topic, queue_id)
         for unit in range(first, min(end, first + 5)):
-            piece = viewer.look(Place("consumequeue", topic=topic, queue=queue_id, unit=unit)).pieces[0]
+            piece = viewer.read(Place("consumequeue", topic=topic, queue=queue_id, unit=unit)).pieces[0]
             log_place = piece.fields[0].pointer
-            look = viewer.look(place_at(log_place))
-            back = next(field for field in look.pieces[0].fields if field.name == "queue_offset").pointer
+            stretch = viewer.read(place_at(log_place))
+            back = next(field for field in stretch.pieces[0].fields if field.name == "queue_offset").pointer
             assert back == UnitPointer(topic=topic, queue=queue_id, unit=unit)
-            for jump in look.jumps:
+            for jump in stretch.jumps:
                 if jump.title.startswith("Index entry") and isinstance(jump.pointer, EntryPointer):
-                    entry = viewer.look(place_at(jump.pointer)).pieces[0]
+                    entry = viewer.read(place_at(jump.pointer)).pieces[0]
                     fields = {field.name: field for field in entry.fields}
                     assert fields["log_offset"].pointer == log_place
                     slot = fields["key_hash"].pointer.slot
@@ -217,16 +222,16 @@ def test_previous_and_next_record_walk_the_log_both_ways_over_the_ends_of_files(
         *((n, n + 1) for n in range(len(places) // 2 - 1, len(places) // 2 + 1)),
         (len(places) - 2, len(places) - 1),
     ]:
-        assert jump(viewer.look(Place(offset=places[at])), "Next record") == places[following]
-        assert jump(viewer.look(Place(offset=places[following])), "Previous record") == places[at]
+        assert jump(viewer.read(Place(offset=places[at])), "Next record") == places[following]
+        assert jump(viewer.read(Place(offset=places[following])), "Previous record") == places[at]
     for n, (place, following) in enumerate(zip(places, places[1:], strict=False)):
         if n % 97 == 0 or following % (256 << 10) == 0:  # some, and each that begins a file
-            assert jump(viewer.look(Place(offset=place)), "Next record") == following
-            assert jump(viewer.look(Place(offset=following)), "Previous record") == place
+            assert jump(viewer.read(Place(offset=place)), "Next record") == following
+            assert jump(viewer.read(Place(offset=following)), "Previous record") == place
 
 
-def jump(look: Look, title: str) -> int | None:
-    pointer = next(jump for jump in look.jumps if jump.title == title).pointer
+def jump(stretch: FileBytes, title: str) -> int | None:
+    pointer = next(jump for jump in stretch.jumps if jump.title == title).pointer
     return pointer and pointer.offset
 
 
@@ -241,8 +246,8 @@ def damage(root, at: int, data: bytes) -> None:
         file.write(data)
 
 
-def field_of(look: Look, name: str) -> Field:
-    return next(field for field in look.pieces[0].fields if field.name == name)
+def field_of(stretch: FileBytes, name: str) -> Field:
+    return next(field for field in stretch.pieces[0].fields if field.name == name)
 
 
 def records_of(root) -> list[tuple[int, int]]:
@@ -252,14 +257,14 @@ def records_of(root) -> list[tuple[int, int]]:
 def test_a_changed_body_is_told_by_its_crc_with_both_values(own):
     root, geometry = own
     at, _ = records_of(root)[7]
-    before = field_of(viewer_of(root, geometry).look(Place(offset=at)), "body_crc")
-    body = field_of(viewer_of(root, geometry).look(Place(offset=at)), "body")
+    before = field_of(viewer_of(root, geometry).read(Place(offset=at)), "body_crc")
+    body = field_of(viewer_of(root, geometry).read(Place(offset=at)), "body")
     assert before.right is True and before.value.endswith("(right)")
     damage(root, body.at, b"y")
-    look = viewer_of(root, geometry).look(Place(offset=at))
-    crc = field_of(look, "body_crc")
+    stretch = viewer_of(root, geometry).read(Place(offset=at))
+    crc = field_of(stretch, "body_crc")
     assert crc.right is False and f"{before.raw:#010x} (WRONG: the body has 0x" in crc.value
-    assert look.pieces[0].tone == "bad" and "another CRC" in look.pieces[0].sentence
+    assert stretch.pieces[0].tone == "bad" and "another CRC" in stretch.pieces[0].sentence
 
 
 def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
@@ -267,19 +272,20 @@ def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
     records = records_of(root)
     (at, size), (following, _) = records[9], records[10]
     damage(root, at + 4, b"\xde\xad\xbe\xef")
-    look = viewer_of(root, geometry).look(Place(offset=at))
-    assert (look.pieces[0].what, look.pieces[0].at, look.pieces[0].tone) == (
+    stretch = viewer_of(root, geometry).read(Place(offset=at))
+    assert (stretch.pieces[0].what, stretch.pieces[0].at, stretch.pieces[0].tone) == (
         "nothing",
         at,
         "bad",
     )
     assert (
-        f"its magic would be 0xdeadbeef. The next record begins at {following:,}." in look.pieces[0].sentence
+        f"its magic would be 0xdeadbeef. The next record begins at {following:,}."
+        in stretch.pieces[0].sentence
     )
-    assert jump(look, "Next record") == following and jump(look, "Previous record") == records[8][0]
-    assert viewer_of(root, geometry).look(Place(offset=at, length=size + 40)).pieces[1].at == following
+    assert jump(stretch, "Next record") == following and jump(stretch, "Previous record") == records[8][0]
+    assert viewer_of(root, geometry).read(Place(offset=at, length=size + 40)).pieces[1].at == following
     # From within it the same, since no record is found that it could be a part of.
-    assert viewer_of(root, geometry).look(Place(offset=at + 20)).pieces[0].what == "nothing"
+    assert viewer_of(root, geometry).read(Place(offset=at + 20)).pieces[0].what == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -295,18 +301,18 @@ def test_bytes_that_are_no_record_say_where_the_next_one_begins(own):
 def test_a_wrong_length_is_shown_and_said_and_not_believed(own, name, value):
     root, geometry = own
     at, size = records_of(root)[5]
-    field = field_of(viewer_of(root, geometry).look(Place(offset=at)), name)
+    field = field_of(viewer_of(root, geometry).read(Place(offset=at)), name)
     damage(root, field.at, value.to_bytes(field.length, "big", signed=True))
-    look = viewer_of(root, geometry).look(Place(offset=at))
-    assert look.pieces[0].tone == "bad" and "record" in look.pieces[0].sentence
-    assert all(0 < field.length <= size for field in look.pieces[0].fields)
+    stretch = viewer_of(root, geometry).read(Place(offset=at))
+    assert stretch.pieces[0].tone == "bad" and "record" in stretch.pieces[0].sentence
+    assert all(0 < field.length <= size for field in stretch.pieces[0].fields)
 
 
 def test_a_record_that_states_another_place_is_wrong(own):
     root, geometry = own
     at, _ = records_of(root)[3]
     damage(root, at + 28, (at + 1).to_bytes(8, "big"))
-    stated = field_of(viewer_of(root, geometry).look(Place(offset=at)), "log_offset")
+    stated = field_of(viewer_of(root, geometry).read(Place(offset=at)), "log_offset")
     assert stated.right is False and stated.value == f"{at + 1:,} (WRONG: it lies at {at:,})"
 
 
@@ -316,20 +322,20 @@ def test_zeros_are_never_written_behind_the_end_and_lost_before_it(own):
     at, size = records[-1]
     end = at + size
     assert (
-        viewer_of(root, geometry).look(Place(offset=end)).pieces[0].sentence
+        viewer_of(root, geometry).read(Place(offset=end)).pieces[0].sentence
         == f"Never written: the log ends at {end:,}, and this room was made ahead."
     )
     middle, length = records[20]
     damage(root, middle, bytes(length))
-    look = viewer_of(root, geometry).look(Place(offset=middle))
-    assert (look.pieces[0].what, look.pieces[0].tone) == (
+    stretch = viewer_of(root, geometry).read(Place(offset=middle))
+    assert (stretch.pieces[0].what, stretch.pieces[0].tone) == (
         "room",
         "bad",
-    ) and f"The next record begins at {records[21][0]:,}." in look.pieces[0].sentence
+    ) and f"The next record begins at {records[21][0]:,}." in stretch.pieces[0].sentence
     (root / "abort").touch()  # now it is not known how far it was written
     assert (
         viewer_of(root, geometry)
-        .look(Place(offset=end))
+        .read(Place(offset=end))
         .pieces[0]
         .sentence.startswith("Zeros, so no record: never written, or lost.")
     )
@@ -342,11 +348,14 @@ def test_the_end_of_a_file_is_named_and_leads_to_the_next(own):
         for name, at, _, size in plain_bytes.log(*reversed(stores.log_bytes(root)[0]))
         if name == "total_size"
     ][-1:]
-    look = viewer_of(root, geometry).look(Place(offset=blank))
-    assert (look.pieces[0].what, field_of(look, "total_size").right) == ("blank", True)
-    assert look.behind == BytePointer(kind="commitlog", offset=16384) and jump(look, "Next record") == 16384
+    stretch = viewer_of(root, geometry).read(Place(offset=blank))
+    assert (stretch.pieces[0].what, field_of(stretch, "total_size").right) == ("blank", True)
+    assert (
+        stretch.behind == BytePointer(kind="commitlog", offset=16384)
+        and jump(stretch, "Next record") == 16384
+    )
     # All bytes after the mark belong to it.
-    assert viewer_of(root, geometry).look(Place(offset=blank + 9, length=4)).pieces[0].at == blank
+    assert viewer_of(root, geometry).read(Place(offset=blank + 9, length=4)).pieces[0].at == blank
 
 
 def test_units_that_disagree_with_the_log_say_how(own):
@@ -359,7 +368,7 @@ def test_units_that_disagree_with_the_log_say_how(own):
     data[72:80] = (9).to_bytes(8, "big")  # another tag
     data[80:100] = bytes(20)  # a hole
     path.write_bytes(data)
-    pieces = viewer_of(root, geometry).look(Place("consumequeue", topic="orders", queue=1, length=120)).pieces
+    pieces = viewer_of(root, geometry).read(Place("consumequeue", topic="orders", queue=1, length=120)).pieces
     sentences = [piece.sentence for piece in pieces]
     assert [piece.tone for piece in pieces] == ["bad"] * 5 + [""]
     assert (
@@ -381,8 +390,8 @@ def test_slots_and_entries_that_cannot_be_say_so(own):
     data[first + 24 : first + 32] = (3).to_bytes(8, "big")
     path.write_bytes(data)
     viewer = viewer_of(root, geometry)
-    assert viewer.look(Place("index", slot=0)).pieces[0].sentence == "WRONG: it leads to no entry."
-    entries = viewer.look(Place("index", entry=1)).pieces
+    assert viewer.read(Place("index", slot=0)).pieces[0].sentence == "WRONG: it leads to no entry."
+    entries = viewer.read(Place("index", entry=1)).pieces
     assert (
         entries[0].sentence == "WRONG: the entry before it is not lower."
         and entries[0].fields[3].pointer is None
@@ -395,10 +404,10 @@ def test_a_header_alone_is_told_of_an_index_file_of_unknown_shape(own):
     path = sorted((root / "index").iterdir())[-1]
     path.write_bytes(path.read_bytes()[:-3])
     viewer = Viewer(StoreDirectory(root))
-    header, rest = viewer.look(Place("index", length=200)).pieces
+    header, rest = viewer.read(Place("index", length=200)).pieces
     assert header.what == "header" and "How many slots this file has is not known" in rest.sentence
     with pytest.raises(NotFoundError, match="--slots"):
-        viewer.look(Place("index", slot=0))
+        viewer.read(Place("index", slot=0))
 
 
 # Bounds and what cannot be asked
@@ -407,14 +416,14 @@ def test_a_header_alone_is_told_of_an_index_file_of_unknown_shape(own):
 def test_a_look_is_bounded_in_bytes_and_in_pieces(own, tmp_path):
     root, geometry = own
     with pytest.raises(FieldError, match="65536"):
-        viewer_of(root, geometry).look(Place(length=MAX_BYTES + 1))
-    small = Viewer(StoreDirectory(root, geometry=geometry), max_usual=50).look(Place())
+        viewer_of(root, geometry).read(Place(length=MAX_BYTES + 1))
+    small = Viewer(StoreDirectory(root, geometry=geometry), max_usual=50).read(Place())
     assert small.length == 50 and len(small.pieces[0].fields) == 22, (
         "all fields are named, also of bytes that are not shown"
     )
     golden_root, shape = golden("golden-crash", tmp_path)
-    look = viewer_of(golden_root, shape).look(Place("index", slot=0, length=MAX_BYTES))
-    assert len(look.pieces) == MAX_PIECES and look.cut == MAX_BYTES - look.length > 0
+    stretch = viewer_of(golden_root, shape).read(Place("index", slot=0, length=MAX_BYTES))
+    assert len(stretch.pieces) == MAX_PIECES and stretch.cut == MAX_BYTES - stretch.length > 0
 
 
 def test_places_that_are_not_there_are_not_found_and_those_that_cannot_be_are_refused(own):
@@ -431,20 +440,20 @@ def test_places_that_are_not_there_are_not_found_and_those_that_cannot_be_are_re
         (Place("timercheck"), "no file timercheck"),
     ):
         with pytest.raises(NotFoundError, match=words):
-            viewer.look(place)
+            viewer.read(place)
     for place in (Place("config"), Place(offset=-1), Place(length=0), Place("index", entry=1 << 63)):
         with pytest.raises(FieldError):
-            viewer.look(place)
+            viewer.read(place)
     for topic in ("", "../index", "a/b", ".", "a\0b"):
         with pytest.raises(NameError_):
-            viewer.look(Place("consumequeue", topic=topic))
+            viewer.read(Place("consumequeue", topic=topic))
 
 
 @pytest.mark.parametrize("name", stores.CLEAN)
 def test_the_end_of_a_closed_log_is_found_without_walking_it(name, tmp_path):
     directory = StoreDirectory(stores.unpack(name, tmp_path))
-    assert FromFiles(directory).positions().wrote == directory.log_end()
-    fields = FromFiles(directory).positions()
+    assert FileFacts(directory).positions().wrote == directory.log_end()
+    fields = FileFacts(directory).positions()
     assert fields.min == 0 and fields.flushed == fields.wrote
 
 
@@ -454,7 +463,7 @@ def test_a_queue_is_known_by_halving_as_the_real_broker_knew_it(tmp_path):
         (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
         for queue in stores.facts("clean-small")["queues"]
     }
-    knows = FromFiles(directory)
+    facts = FileFacts(directory)
     for queue in directory.queues():
-        assert knows.queue_span(*queue) == spans[queue], queue
-    assert knows.queue_span("nowhere", 0) is None
+        assert facts.queue_span(*queue) == spans[queue], queue
+    assert facts.queue_span("nowhere", 0) is None

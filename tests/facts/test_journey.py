@@ -15,7 +15,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.journey import journey
 from broker_store.facts.journey.search import find
 from broker_store.facts.journey.stop import Journey, Stop
-from broker_store.facts.knowing import FromFiles
+from broker_store.facts.store_facts import FileFacts
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.java_hash import java_hash
 from tests.support import plain_bytes, stores
@@ -57,7 +57,7 @@ def of(found: Journey, kind: str) -> list[Stop]:
 def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
     root, sizes = stores.unpack(name, tmp_path), stores.SIZES[name]
     directory = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
-    messages, knows = plain_messages(root), FromFiles(directory)
+    messages, facts = plain_messages(root), FileFacts(directory)
     closed = not (root / "abort").exists()
     indexes = (
         {path.name: path.read_bytes() for path in (root / "index").iterdir()}
@@ -65,7 +65,7 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
         else {}
     )
     for message in messages[::every]:
-        found = journey(directory, knows, message["at"])
+        found = journey(directory, facts, message["at"])
         assert of(found, "stored")[0].state == "done" and found.message.queue_offset == message["offset"]
         assert of(found, "disk")[0].state == ("done" if closed else "unknown")
         (queue,) = of(found, "queue")
@@ -142,10 +142,10 @@ def test_a_message_is_found_by_either_id_by_its_place_in_the_queue_and_in_the_lo
 def test_who_read_and_who_sent_back_is_known_from_the_files_of_a_closed_store(closed):
     directory = StoreDirectory(closed)
     (retry,) = [message for message in plain_messages(closed) if message["topic"] == "%RETRY%CG"][:1]
-    found = journey(directory, FromFiles(directory), retry["at"])
+    found = journey(directory, FileFacts(directory), retry["at"])
     origin = [one for one in found.stops if one.log_offset is not None]
     assert origin[0].log_offset == 0 and origin[0].stop == "real"
-    forth = journey(directory, FromFiles(directory), 0)
+    forth = journey(directory, FileFacts(directory), 0)
     assert "By CG, for the 1st time. Offset 0 of queue 0 of %RETRY%CG." in of(forth, "retry")[0].sentence
     assert of(forth, "delayed")[0].sentence == "Put aside for %RETRY%CG by delay level 3. That is over."
     assert {(one.state, one.offset) for one in of(forth, "group") if one.title == "Read by CG"} == {
@@ -161,13 +161,13 @@ def test_who_reads_a_topic_is_unknown_of_a_store_that_came_without_positions(tab
     if table is not None:
         (root / "config" / "consumerOffset.json").write_text(table)
     directory = StoreDirectory(root)
-    (told,) = of(journey(directory, FromFiles(directory), 0), "group")
+    (told,) = of(journey(directory, FileFacts(directory), 0), "group")
     assert (told.state, told.title) == (
         "unknown",
         "Read",
     ) and "no readable config/consumerOffset.json" in told.sentence
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
-    (told,) = of(journey(directory, FromFiles(directory), 0), "group")
+    (told,) = of(journey(directory, FileFacts(directory), 0), "group")
     assert told.state == "absent"
 
 
@@ -181,7 +181,7 @@ def test_a_half_that_nobody_settled_is_followed_to_where_it_was_given_up(closed)
         for message in all_halves
         if message["pairs"]["UNIQ_KEY"] == all_halves[0]["pairs"]["UNIQ_KEY"]
     ]
-    found = journey(directory, FromFiles(directory), halves[0])
+    found = journey(directory, FileFacts(directory), halves[0])
     assert [one.log_offset for one in of(found, "prepared")] == halves[
         1:
     ] and "for the 2nd time. That is over" in of(found, "prepared")[1].sentence
@@ -205,7 +205,7 @@ def test_an_index_of_unknown_shape_is_said_to_be_not_known(closed):
     directory.index_files = lambda: [
         (name, header, None) for name, header, _ in StoreDirectory(closed).index_files()
     ]
-    found = journey(directory, FromFiles(directory), 0)
+    found = journey(directory, FileFacts(directory), 0)
     assert {one.state for one in of(found, "index")} == {"unknown"} and not found.complete
     with pytest.raises(NotFoundError):
         find(directory, "nobody")

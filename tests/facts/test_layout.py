@@ -13,7 +13,7 @@ import pytest
 from broker_store.errors import NotFoundError
 from broker_store.facts import layout as inside
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.layout import CELLS, CELLS_PER_ROW, Layout, LogSpan, Start
+from broker_store.facts.layout import CELLS, CELLS_PER_ROW, LayoutScan, LogSpan, Start
 from tests.support import plain_layout, stores
 
 UNIT = struct.Struct(">qiq")
@@ -39,7 +39,7 @@ def same(found: dict, plain: dict) -> None:
 
 
 def test_every_topic_is_counted_as_the_plain_reader_counts_it(root):
-    found = Layout(StoreDirectory(root), Start()).of_each()
+    found = LayoutScan(StoreDirectory(root), Start()).of_each()
     begin, size, end = plain_layout.log_of(root)
     assert found.log == LogSpan(begin=begin, end=end, file_bytes=size, cut=False) and found.complete
     queues = plain_layout.queues_of(root)
@@ -55,7 +55,7 @@ def test_every_topic_is_counted_as_the_plain_reader_counts_it(root):
 
 def test_several_topics_are_read_as_one_and_pages_are_read_once(root):
     topics = sorted({topic for topic, _ in plain_layout.queues_of(root)})[-2:]
-    found = Layout(StoreDirectory(root), Start()).of(topics)
+    found = LayoutScan(StoreDirectory(root), Start()).of(topics)
     same(
         found,
         plain_layout.laid(
@@ -82,16 +82,16 @@ def test_a_replay_begins_at_a_place_of_the_log_at_a_time_or_where_a_group_stands
             lambda topic, queue_id, unit: unit[0] >= offsets["group"]["FixA"].get(queue_id, 0),
         ),
     )
-    whole = Layout(StoreDirectory(crashed), Start()).of(["FixA"]).messages
+    whole = LayoutScan(StoreDirectory(crashed), Start()).of(["FixA"]).messages
     for start, is_from in starts:
-        found = Layout(StoreDirectory(crashed), start).of(["FixA"])
+        found = LayoutScan(StoreDirectory(crashed), start).of(["FixA"])
         same(found, plain_layout.laid(crashed, queues, CELLS, is_from))
         assert 0 < found.messages < whole
 
 
 def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
     monkeypatch.setattr(inside, "MAX_UNITS", 40)
-    found = Layout(StoreDirectory(crashed), Start()).of(["FixA"])
+    found = LayoutScan(StoreDirectory(crashed), Start()).of(["FixA"])
     same(
         found,
         plain_layout.laid(crashed, [("FixA", queue_id) for queue_id in range(4)], CELLS, most_a_queue=10),
@@ -101,8 +101,8 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
         "of each queue the first 10 messages are scanned",
     )
     monkeypatch.setattr(inside, "MAX_UNITS", 4 * len(plain_layout.units_of(crashed, "FixA", 0)) + 400)
-    assert Layout(StoreDirectory(crashed), Start()).of(["FixA"]).complete
-    stopped = Layout(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
+    assert LayoutScan(StoreDirectory(crashed), Start()).of(["FixA"]).complete
+    stopped = LayoutScan(StoreDirectory(crashed), Start(), stopped=lambda: True).of_each()
     topics = sorted({topic for topic, _ in plain_layout.queues_of(crashed)})
     assert (stopped.items, stopped.complete, stopped.reason) == (
         [],
@@ -110,15 +110,15 @@ def test_what_is_not_looked_at_is_said(crashed, monkeypatch):
         f"{len(topics)} topics were left out; those with most files are scanned",
     )
     monkeypatch.setattr(inside, "MAX_SCAN_S", 0.0)
-    assert "longer than" in Layout(StoreDirectory(crashed), Start()).of(["FixA"]).reason
+    assert "longer than" in LayoutScan(StoreDirectory(crashed), Start()).of(["FixA"]).reason
     with pytest.raises(NotFoundError, match="no queue of nowhere"):
-        Layout(StoreDirectory(crashed), Start()).of(["nowhere"])
+        LayoutScan(StoreDirectory(crashed), Start()).of(["nowhere"])
 
 
 def test_of_more_topics_than_are_looked_at_those_with_most_files_are(crashed, monkeypatch):
     files = Counter(topic for topic, *_ in StoreDirectory(crashed).queue_paths())
     monkeypatch.setattr(inside, "MAX_TOPICS", 2)
-    found = Layout(StoreDirectory(crashed), Start()).of_each()
+    found = LayoutScan(StoreDirectory(crashed), Start()).of_each()
     assert {row.topic for row in found.items} == set(
         sorted(files, key=lambda topic: (-files[topic], topic))[:2]
     )
@@ -138,7 +138,7 @@ def test_of_more_topics_than_are_looked_at_those_with_most_messages_are_where_a_
     largest = min(files, key=lambda topic: (files[topic], topic))
     counted = Counter({queue: 1_000 if queue[0] == largest else 1 for queue in store.queues()})
     assert files[largest] < max(files.values())
-    found = Layout(store, Start(), messages_in=lambda *queue: counted[queue]).of_each()
+    found = LayoutScan(store, Start(), messages_in=lambda *queue: counted[queue]).of_each()
     assert [row.topic for row in found.items] == [largest] and found.reason.endswith(
         "topics were left out; those with most messages are scanned"
     )
@@ -160,7 +160,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_no_look(when, crashed, monkeypa
         return found
 
     monkeypatch.setattr(store, name, deleted_since)
-    found = Layout(store, Start()).of_each()
+    found = LayoutScan(store, Start()).of_each()
     assert found.complete and topics - {row.topic for row in found.items if row.messages} == {gone}
 
 
@@ -180,7 +180,7 @@ def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_a
         UNIT.pack_into(data, number * 20, 0, 0x7FFFFFFF, 0)
     path.write_bytes(data)
     (crashed / "commitlog" / ("0" * 20)).unlink()
-    found = Layout(StoreDirectory(crashed), Start()).of(["FixA"])
+    found = LayoutScan(StoreDirectory(crashed), Start()).of(["FixA"])
     same(found, plain_layout.laid(crashed, [("FixA", queue_id) for queue_id in range(4)], CELLS))
     assert found.gone > 0 and found.log.begin == 262_144
 
@@ -188,7 +188,7 @@ def test_units_that_lead_out_of_the_log_are_gone_and_those_in_front_of_a_queue_a
 def test_what_is_written_while_one_looks_is_neither_there_nor_gone(crashed):
     units = plain_layout.units_of(crashed, "FixB", 2)
     place = units[-3][1]
-    found = Layout(StoreDirectory(crashed), Start(), place).of(["FixB"])
+    found = LayoutScan(StoreDirectory(crashed), Start(), place).of(["FixB"])
     assert (found.log.end, found.gone) == (place, 0)
     every = [unit for queue_id in range(4) for unit in plain_layout.units_of(crashed, "FixB", queue_id)]
     assert found.messages == sum(log_offset + size <= place for _, log_offset, size in every) < len(every)
@@ -198,7 +198,7 @@ def test_an_empty_store_has_no_topic_and_a_log_of_files_that_are_no_whole_pages_
     crashed, tmp_path
 ):
     shutil.rmtree(crashed / "consumequeue")
-    assert Layout(StoreDirectory(crashed), Start()).of_each().items == []
+    assert LayoutScan(StoreDirectory(crashed), Start()).of_each().items == []
     odd = tmp_path / "odd"
     (odd / "commitlog").mkdir(parents=True)
     (odd / "consumequeue" / "T" / "0").mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_an_empty_store_has_no_topic_and_a_log_of_files_that_are_no_whole_pages_
     (odd / "consumequeue" / "T" / "0" / ("0" * 20)).write_bytes(
         b"".join(UNIT.pack(place, 3_000, 0) for place in places) + bytes(40)
     )
-    found = Layout(StoreDirectory(odd), Start()).of(["T"])
+    found = LayoutScan(StoreDirectory(odd), Start()).of(["T"])
     same(found, plain_layout.laid(odd, [("T", 0)], CELLS))
     assert (found.messages, found.pages.touched, found.jumps.p50) == (6, 9, 3_000)
 
@@ -221,7 +221,7 @@ def test_what_is_cold_takes_the_time_that_cold_reads_took(crashed, monkeypatch):
     """The first half of each log file is in memory, the rest is not."""
     store = StoreDirectory(crashed)
     monkeypatch.setattr(store.disk, "pages_in_memory", lambda path: bytearray(b"\1" * 32 + b"\0" * 32))
-    found = Layout(store, Start(), cold_rate=50_000.0).of(["FixC"])
+    found = LayoutScan(store, Start(), cold_rate=50_000.0).of(["FixC"])
     cold = [
         size
         for queue_id in range(4)
@@ -232,9 +232,9 @@ def test_what_is_cold_takes_the_time_that_cold_reads_took(crashed, monkeypatch):
     assert found.estimate_ms == pytest.approx(sum(cold) / 50)
     assert 0 < found.pages.cold_bytes <= found.ahead.cold_bytes < found.ahead.bytes
     assert found.resident_share == pytest.approx(1 - found.pages.cold_bytes / found.pages.bytes)
-    assert Layout(store, Start()).of(["FixC"]).estimate_ms is None, "no cold read was measured yet"
+    assert LayoutScan(store, Start()).of(["FixC"]).estimate_ms is None, "no cold read was measured yet"
     monkeypatch.setattr(store.disk, "pages_in_memory", lambda path: None)
-    unknown = Layout(store, Start(), cold_rate=50_000.0).of(["FixC"])
+    unknown = LayoutScan(store, Start(), cold_rate=50_000.0).of(["FixC"])
     assert [
         getattr(unknown, name) for name in ("resident_share", "cold_bytes", "cold_messages", "estimate_ms")
     ] == [None] * 4

@@ -14,7 +14,7 @@ from asgiref.sync import async_to_sync
 
 from broker_store.config.broker import BrokerSettings
 from broker_store.engine.store import wall_clock_ms
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.directory import StoreDirectory
@@ -95,9 +95,9 @@ def test_the_page_names_the_route_and_the_command_that_give_the_same(page, fake_
     assert "manage.py store hex --kind index --entry 3" in html
     answer = json.loads(client_of_role("operator").get(address.replace("&amp;", "&")).content)
     assert [piece["title"] for piece in answer["pieces"][:2]] == ["entry 3", "entry 4"]
-    look = Viewer(golden_directory()).look(place_of({"kind": "index", "entry": "3"}))
-    assert answer["hex"] == look.hex
-    assert answer["pieces"][0]["fields"][0]["raw"] == str(look.pieces[0].fields[0].raw)
+    stretch = Viewer(golden_directory()).read(place_of({"kind": "index", "entry": "3"}))
+    assert answer["hex"] == stretch.hex
+    assert answer["pieces"][0]["fields"][0]["raw"] == str(stretch.pieces[0].fields[0].raw)
 
 
 def test_the_route_is_bounded(fake_cluster, client_of_role):
@@ -120,12 +120,12 @@ def test_the_route_is_bounded(fake_cluster, client_of_role):
 )
 def test_the_answer_is_what_the_contract_says(fake_cluster, client_of_role, asked):
     found = json.loads(body_of(client_of_role("viewer").get("/api/v1/store/bytes", asked)))
-    assert schemas.schema_of(Look).model_validate(found).model_dump() == found
+    assert schemas.schema_of(FileBytes).model_validate(found).model_dump() == found
 
 
 def test_each_byte_stands_in_one_run_of_the_field_it_belongs_to():
-    found = shown(Viewer(golden_directory()).look(Place(offset=5, length=300)))
-    look, at = found.look, found.look.at
+    found = shown(Viewer(golden_directory()).read(Place(offset=5, length=300)))
+    stretch, at = found.stretch, found.stretch.at
     begun = set()
     for line in found.lines:
         assert line.at.strip() == f"{at:,}"
@@ -135,8 +135,8 @@ def test_each_byte_stands_in_one_run_of_the_field_it_belongs_to():
             assert run.is_first == (run.field.id not in begun)
             begun.add(run.field.id)
             at += length
-    assert at == look.at + look.length
-    assert "".join(run.hex for line in found.lines for run in line.runs).replace(" ", "") == look.hex
+    assert at == stretch.at + stretch.length
+    assert "".join(run.hex for line in found.lines for run in line.runs).replace(" ", "") == stretch.hex
 
 
 async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkeypatch):  # noqa: F811
@@ -145,21 +145,21 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     store = cluster._host.parts.store
     known = store.status.positions()
     end = known.wrote
-    look = await cluster.store.look_at(Place(offset=end))
+    stretch = await cluster.store.bytes_at(Place(offset=end))
     assert (
-        look.pieces[0].sentence.startswith(f"Never written: the log ends at {end:,}")
-        and look.source == "measured in the running broker"
+        stretch.pieces[0].sentence.startswith(f"Never written: the log ends at {end:,}")
+        and stretch.source == "measured in the running broker"
     )
-    units = (await cluster.store.look_at(Place("consumequeue", topic="orders"))).pieces
+    units = (await cluster.store.bytes_at(Place("consumequeue", topic="orders"))).pieces
     assert [piece.what for piece in units] == ["unit", "unit", "unit", "room"] and all(
         not piece.tone for piece in units
     )
-    first = await cluster.store.look_at(Place())
+    first = await cluster.store.bytes_at(Place())
     size = first.pieces[0].length
     monkeypatch.setattr(store.status, "positions", lambda: replace(known, flushed=size, dispatched=2 * size))
     tones = [
         (piece.title[:6], piece.sentence[:29])
-        for piece in (await cluster.store.look_at(Place(length=end))).pieces
+        for piece in (await cluster.store.bytes_at(Place(length=end))).pieces
     ]
     assert tones == [
         ("record", ""),
@@ -168,7 +168,7 @@ async def test_a_running_store_says_what_is_beyond_its_positions(cluster, monkey
     ]
     waits = next(
         jump
-        for jump in (await cluster.store.look_at(Place(offset=2 * size))).jumps
+        for jump in (await cluster.store.bytes_at(Place(offset=2 * size))).jumps
         if jump.title.startswith("Index entry of its key")
     )
     assert (waits.pointer, waits.why) == (None, "it is not dispatched yet")
@@ -186,22 +186,25 @@ async def test_a_crashed_store_that_is_looked_at_shows_its_files_and_what_a_star
     )
     try:
         end = store.status.positions().confirmed
-        look = await inspected.store.look_at(Place(offset=end))
-        assert "what a start made of them in memory" in look.source and f"{end:,}" in look.pieces[0].sentence
+        stretch = await inspected.store.bytes_at(Place(offset=end))
+        assert (
+            "what a start made of them in memory" in stretch.source
+            and f"{end:,}" in stretch.pieces[0].sentence
+        )
         topic, queue_id = store.queues()[0]
-        units = await inspected.store.look_at(
+        units = await inspected.store.bytes_at(
             Place("consumequeue", topic=topic, queue=queue_id, unit=store.reads.min_offset(topic, queue_id))
         )
         assert units.pieces[0].what in ("unit", "hole")
         plain = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
-        assert (await inspected.store.look_at(Place())).pieces == Viewer(plain).look(Place()).pieces
+        assert (await inspected.store.bytes_at(Place())).pieces == Viewer(plain).read(Place()).pieces
     finally:
         store.close()
 
 
 @pytest.mark.parametrize("kind", ["commitlog", "consumequeue", "index", "checkpoint"])
 def test_bytes_that_say_nothing_sensible_are_shown_all_the_same(kind, tmp_path):
-    """Of any bytes at all a look is made, by REST as well, and never an error."""
+    """Any bytes at all are shown, by REST as well, and are never an error."""
     root = stores.unpack("golden-clean", tmp_path)
     paths = {
         "commitlog": next((root / "commitlog").iterdir()),
@@ -220,6 +223,6 @@ def test_bytes_that_say_nothing_sensible_are_shown_all_the_same(kind, tmp_path):
             )
         paths[kind].write_bytes(data)
         at = chance.randrange(3000)
-        look = viewer.look(Place(kind, offset=at, topic="TopicX", queue=1))
-        assert len(look.hex) == 2 * look.length > 0
-        shown(look)
+        stretch = viewer.read(Place(kind, offset=at, topic="TopicX", queue=1))
+        assert len(stretch.hex) == 2 * stretch.length > 0
+        shown(stretch)

@@ -26,7 +26,7 @@ from mqadmin.cluster.current import current_cluster, install_cluster
 from mqadmin.cluster.embedded import index as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.templatetags.strips import strip
-from mqadmin.views.store.cache import facts as looks
+from mqadmin.views.store.cache import facts as views
 from mqadmin.views.store.layout.page import shades_of
 from mqadmin.web import live
 from mqadmin.web.parts import check_address
@@ -197,7 +197,7 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     first = await asyncio.to_thread(inspected.store.cache)
     assert await asyncio.to_thread(inspected.store.cache) is first
     inspected._host.parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
-    inspected.store._cache_looks = looks.CacheLooks(inspected.store)
+    inspected.store._cache_scans = views.CacheScans(inspected.store)
     again = await asyncio.to_thread(inspected.store.cache)
     assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
     assert again.groups[0].behind_bytes is None, "it committed nothing, so nobody knows where it stands"
@@ -255,8 +255,8 @@ async def test_chains_are_counted_again_when_something_was_added_and_once_for_al
         return len(counted)
 
     assert [
-        await counts(*look)
-        for look in ((0, 0), (1e6, 0), (0, 1), (embedded.CACHED_S_PER_CPU_S - 1, 2), (2, 2), (1e6, 2))
+        await counts(*call)
+        for call in ((0, 0), (1e6, 0), (0, 1), (embedded.CACHED_S_PER_CPU_S - 1, 2), (2, 2), (1e6, 2))
     ] == [1, 1, 2, 2, 3, 3]
     with pytest.raises(NameError_):
         stream.check("")
@@ -266,12 +266,12 @@ def test_a_long_log_is_shown_by_its_newest_files_and_those_in_which_a_group_stan
     picture = FakeCluster().store.cache()
     log = [replace(picture.files[0], name=str(number), base=number * 100, size=100) for number in range(100)]
     groups = [replace(picture.groups[0], log_offset=place) for place in (1_250, None)]
-    shown = looks.for_page(replace(picture, files=log, groups=groups))
+    shown = views.for_page(replace(picture, files=log, groups=groups))
     assert [file.name for file in shown.files] == [
         "12",
-        *map(str, range(100 - looks.PAGE_LOG_FILES, 100)),
+        *map(str, range(100 - views.PAGE_LOG_FILES, 100)),
     ]
-    assert shown.older == 100 - looks.PAGE_LOG_FILES - 1
+    assert shown.older == 100 - views.PAGE_LOG_FILES - 1
 
 
 def test_neighbours_of_one_tone_are_one_rectangle_and_a_trace_is_still_seen():

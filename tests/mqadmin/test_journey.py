@@ -73,8 +73,8 @@ async def test_a_plain_message_is_born_stored_queued_indexed_and_read(cluster): 
     ]
     for one in found.stops:
         if one.pointer:
-            look = await cluster.store.look_at(Place(**fields_of(one.pointer)))
-            assert look.pieces[0].tone != "bad", one
+            stretch = await cluster.store.bytes_at(Place(**fields_of(one.pointer)))
+            assert stretch.pieces[0].tone != "bad", one
     waits = await cluster.store.journey_of(second.log_offset)
     assert (of(waits, "group").state, of(waits, "group").sentence) == (
         "waiting",
@@ -377,10 +377,10 @@ async def test_an_entry_far_down_its_chain_is_found_by_its_place_in_the_log(clus
         near.state == tag.state == "done"
         and "more than 10 newer entries before it in the chain" in tag.sentence
     )
-    look = await cluster.store.look_at(Place(**fields_of(tag.pointer)))
+    stretch = await cluster.store.bytes_at(Place(**fields_of(tag.pointer)))
     assert (
-        look.pieces[0].sentence == "Of orders#T#hot."
-        and look.pieces[0].fields[1].pointer.offset == receipts[4].log_offset
+        stretch.pieces[0].sentence == "Of orders#T#hot."
+        and stretch.pieces[0].fields[1].pointer.offset == receipts[4].log_offset
     )
     (file,) = cluster._host.process.store.index.files
     with file.path.open("r+b") as data:

@@ -51,7 +51,7 @@ async def test_the_part_with_many_keys_says_how_many_are_left_out_and_is_drawn_i
 
 async def test_the_byte_viewer_leads_to_the_entries_of_the_first_keys_and_counts_the_others(cluster):  # noqa: F811
     (receipt,) = await cluster.sends.send_batch("orders", [NewMessage(b"a", "paid", KEYS, {}, 0)])
-    look = await cluster.store.look_at(Place("commitlog", offset=receipt.log_offset))
-    entries = [jump for jump in look.jumps if jump.title.startswith("Index entr")]
+    stretch = await cluster.store.bytes_at(Place("commitlog", offset=receipt.log_offset))
+    entries = [jump for jump in stretch.jumps if jump.title.startswith("Index entr")]
     assert len(entries) == 1 + SHOWN_KEYS + 1 + 1
     assert (entries[-1].title, entries[-1].pointer) == ("Index entries of 4,744 more keys", None)

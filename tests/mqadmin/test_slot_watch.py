@@ -47,7 +47,7 @@ def test_a_picture_that_is_kept_up_with_any_frames_stays_the_whole_picture(store
     for second in range(1, 40):
         now[0] += 1
         put(store, *range(10 * second, 10 * second + chance.randrange(4)))
-        frame = watch.look(directory, name)
+        frame = watch.measure(directory, name)
         if chance.random() < 0.3:
             continue  # a browser that is slow
         if frame.cells is not None or frame.since_ms > shown_ms:
@@ -76,7 +76,7 @@ def test_a_file_to_which_nothing_was_added_is_not_counted_again(store, now, coun
     frames = []
     for _ in range(12):
         now[0] += 1
-        frames.append(watch.look(directory, name))
+        frames.append(watch.measure(directory, name))
     assert len(counted) == 1 and all(frame.changed == [] for frame in frames)
     assert frames[-1].at_ms - frames[0].at_ms == 11_000
 
@@ -90,7 +90,7 @@ def test_what_was_added_is_followed_and_all_is_counted_again_after_a_while(store
     for step in range(30):
         put(store, *range(40 * step, 40 * step + 40))  # keys again and new ones; slots are shared
         seconds[0] += 1
-        watch.look(directory, name)
+        watch.measure(directory, name)
         seen, plain = watch._files[name].picture, heat_map(directory, name)
         assert replace(seen, took_ms=0, at_ms=0) == replace(plain, took_ms=0, at_ms=0)
     assert len(counted) == 3 and plain.counted == plain.slots_used < plain.entries
@@ -102,12 +102,12 @@ def test_a_file_that_took_the_place_of_another_is_counted(store, tmp_path, now, 
     path = store.root / "index" / store.index.facts()[0].name
     copy = path.with_name("20010101000000000")
     copy.write_bytes(path.read_bytes())
-    watch.look(directory, copy.name)
+    watch.measure(directory, copy.name)
     put(store, *range(5, 9))
     other = bytearray(path.read_bytes())
     other[:8] = (1).to_bytes(8, "big")  # it began at another time
     copy.write_bytes(other)
-    watch.look(directory, copy.name)
+    watch.measure(directory, copy.name)
     assert len(counted) == 2
 
 
@@ -115,9 +115,9 @@ def test_when_most_cells_changed_all_of_them_come(store, now):
     put(store, 0)
     directory, watch = StoreDirectory(store.root, geometry=GEOMETRY), SlotWatch()
     name = store.index.facts()[0].name
-    watch.look(directory, name)
+    watch.measure(directory, name)
     put(store, *range(1, 400))
-    frame = watch.look(directory, name)
+    frame = watch.measure(directory, name)
     assert frame.changed is None and frame.cells == heat_map(directory, name).cells
 
 
@@ -128,5 +128,5 @@ def test_only_some_files_are_remembered(store, now):
     for number in range(slot_watch.MAX_FILES + 3):
         copy = source.with_name(f"{number + 1:017d}")
         copy.write_bytes(source.read_bytes())
-        watch.look(directory, copy.name)
+        watch.measure(directory, copy.name)
     assert len(watch._files) == slot_watch.MAX_FILES

@@ -39,7 +39,7 @@ from broker_store.engine.status.store_facts import (
 )
 from broker_store.errors import NotFoundError, StoreClosedError
 from broker_store.facts import dispatch, exposure, write_path
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.cache import CachedFile, CachedTotal, LogEnds, Memory
@@ -863,7 +863,7 @@ class FakeStore(_Part):
         self._cluster.check_running()
         wrote = self._cluster.wrote()
         known = {name: facts for name, facts in TOPICS.items() if facts[4]}
-        look = {
+        scan = {
             "at_ms": self._cluster.now_ms(),
             "took_ms": 41.0,
             "source": "units of the consume queues; mincore of the log",
@@ -874,11 +874,11 @@ class FakeStore(_Part):
         }
         if not topic and not group:
             rows = [TopicLayout(topic=name, **self._laid(name, wrote, 96)) for name in known]
-            return LayoutOfEach(**look, items=rows, complete=True, reason=None)
+            return LayoutOfEach(**scan, items=rows, complete=True, reason=None)
         topics = [topic] if topic else GROUPS[group][1] if group in GROUPS else []
         if not topics or topics[0] not in known:
             raise NotFoundError(f"there is no queue of {topic or group} in the store")
-        return LayoutOfTopics(**look, topics=topics, **self._laid(topics[0], wrote, 240))
+        return LayoutOfTopics(**scan, topics=topics, **self._laid(topics[0], wrote, 240))
 
     async def layout_of_both(self, topic, group, from_ms, from_offset) -> Both:
         one = await self.layout(topic, group, from_ms, from_offset) if topic or group else None
@@ -888,7 +888,7 @@ class FakeStore(_Part):
         return async_to_sync(self.layout_of_both)(topic, group, None, None)
 
     def _laid(self, name: str, wrote: int, count: int) -> dict:
-        """The fields of Laid."""
+        """The fields of Placement."""
         messages = TOPICS[name][4]
         size = messages * 200
         return {
@@ -1255,10 +1255,10 @@ class FakeStore(_Part):
     async def journey_of(self, log_offset) -> Journey:
         return self.journey(log_offset)
 
-    async def look_at(self, place, most=MAX_BYTES) -> Look:
+    async def bytes_at(self, place, most=MAX_BYTES) -> FileBytes:
         """Of a store that the real broker wrote: bytes are not invented."""
         self._cluster.check_running()
-        return Viewer(golden_directory(), max_usual=most).look(place)
+        return Viewer(golden_directory(), max_usual=most).read(place)
 
 
 class FakeFiles(_Part):

@@ -78,10 +78,10 @@ class StoreStatus:
     def blocked_by(self) -> tuple[str, int | None, int | None] | None:
         """(the flag for which puts are SERVICE_NOT_AVAILABLE, the value found, its limit); the two numbers
         are None where no number decides. None without such a flag."""
-        flag, look = self._state.blocked_by, self._retention.last
-        if flag in ("disk_full", "no_room") and look is not None and look.disk_full:
+        flag, decision = self._state.blocked_by, self._retention.last
+        if flag in ("disk_full", "no_room") and decision is not None and decision.disk_full:
             limit = self._settings.disk_space_warning_level_ratio
-            return flag, math.ceil(look.usage.used_ratio * 100), limit
+            return flag, math.ceil(decision.usage.used_ratio * 100), limit
         return None if flag is None else (flag, None, None)
 
     def _unflushed_messages(self, unflushed_bytes: int) -> int | None:

@@ -1,7 +1,7 @@
 """The bytes of a store's files, cut into named pieces with their fields.
 
     place.py     which bytes are asked for         viewer.py   finds the file and cuts the bytes
-    look.py      the result: pieces and jumps      cutter.py   what the kinds of files have in common
+    pieces.py    the result: pieces and jumps      cutter.py   what the kinds of files have in common
     field.py     a field and how it is read
 
 Each kind of file has its fields and its way to be cut in one module:

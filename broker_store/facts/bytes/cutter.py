@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.facts.bytes.look import Jump, Piece
+from broker_store.facts.bytes.pieces import Jump, Piece
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import BytePointer, Pointer
+from broker_store.facts.store_facts import StoreFacts
 
 MAX_CHECKED = 64  # units or entries of one request that are compared with their records
 
@@ -35,8 +35,8 @@ class Cutter(ABC):
     """What a kind of file is made of. Positions, also those of pieces, count from the file's first byte;
     fields and pointers have positions in the sequence of files."""
 
-    def __init__(self, directory: StoreDirectory, knows: Knowing, file: File, place: Place):
-        self.directory, self.knows, self.file, self.place = directory, knows, file, place
+    def __init__(self, directory: StoreDirectory, facts: StoreFacts, file: File, place: Place):
+        self.directory, self.facts, self.file, self.place = directory, facts, file, place
         self.checked = 0
 
     @abstractmethod

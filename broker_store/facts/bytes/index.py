@@ -5,11 +5,11 @@ from __future__ import annotations
 from broker_store.facts import references
 from broker_store.facts.bytes.cutter import MAX_CHECKED, Cutter, File, numbered
 from broker_store.facts.bytes.field import Field, Reading, judged, number, of_layout, time_words
-from broker_store.facts.bytes.look import Jump, Piece, Tone, jump, piece
+from broker_store.facts.bytes.pieces import Jump, Piece, Tone, jump, piece
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import EntryPointer, IndexBytePointer, SlotPointer, to_log
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import index_file
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, SLOT, IndexGeometry
 
@@ -84,8 +84,8 @@ def entry_fields(
 
 
 class Index(Cutter):
-    def __init__(self, directory: StoreDirectory, knows: Knowing, file: File, place: Place):
-        super().__init__(directory, knows, file, place)
+    def __init__(self, directory: StoreDirectory, facts: StoreFacts, file: File, place: Place):
+        super().__init__(directory, facts, file, place)
         self.name = file.path.name
         _, self._header, self._shape = next(
             found for found in directory.index_files() if found[0] == self.name
@@ -168,7 +168,7 @@ class Index(Cutter):
 
     def _compare(self, entry: index_file.IndexEntry, fields: list[Field]) -> tuple[list[Field], str, Tone]:
         """Compare an entry with the record that it names."""
-        log_begin = self.knows.positions().min
+        log_begin = self.facts.positions().min
         if log_begin is not None and entry.log_offset < log_begin:
             return fields, "The record that it names was cleaned away.", "warn"
         stored = references.message_at(self.directory, entry.log_offset)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from broker_store.facts import neighbours, references
 from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.bytes.cutter import File, SimpleCutter
-from broker_store.facts.bytes.look import Jump, Piece, Tone, jump, piece
+from broker_store.facts.bytes.pieces import Jump, Piece, Tone, jump, piece
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.bytes.record import blank_fields, problem_words, record_fields, with_unit
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import Pointer, to_log
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import record
 
 _ROOM_BYTES = 256  # of what is no record, when no length is asked for
@@ -19,9 +19,9 @@ _ROOM_BYTES = 256  # of what is no record, when no length is asked for
 class Log(SimpleCutter):
     kind = "commitlog"
 
-    def __init__(self, directory: StoreDirectory, knows: Knowing, file: File, place: Place):
-        super().__init__(directory, knows, file, place)
-        self._positions = knows.positions()
+    def __init__(self, directory: StoreDirectory, facts: StoreFacts, file: File, place: Place):
+        super().__init__(directory, facts, file, place)
+        self._positions = facts.positions()
 
     def _head(self, at: int) -> record.Head:
         return record.read_head(self.file.read(at, record.HEAD.size))
@@ -158,10 +158,10 @@ class Log(SimpleCutter):
         )
         if stored is None:
             return found
-        unit = references.unit_of(self.directory, self.knows, stored)
+        unit = references.unit_of(self.directory, self.facts, stored)
         words = {"there": "", "wrong": f"WRONG: {unit.why}"}.get(unit.state, unit.why)
         found.append(jump(f"Its unit in queue {stored.queue_id} of {stored.topic}", unit.pointer, words))
-        for entry in references.entries_of(self.directory, self.knows, stored, SHOWN_KEYS):
+        for entry in references.entries_of(self.directory, self.facts, stored, SHOWN_KEYS):
             found.append(jump(f"Index entry of its {entry.of} {entry.text}", entry.pointer, entry.why))
         if len(stored.keys) > SHOWN_KEYS:
             more = f"Index entries of {len(stored.keys) - SHOWN_KEYS:,} more keys"

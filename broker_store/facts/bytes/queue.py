@@ -8,11 +8,11 @@ from pathlib import Path
 from broker_store.facts import references
 from broker_store.facts.bytes.cutter import MAX_CHECKED, Cutter, File, numbered
 from broker_store.facts.bytes.field import Field, Reading, edited, judged, number, of_layout, time_words
-from broker_store.facts.bytes.look import Piece, Tone, piece
+from broker_store.facts.bytes.pieces import Piece, Tone, piece
 from broker_store.facts.bytes.place import Place
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import Pointer, QueueBytePointer, to_log
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import queue_unit
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
@@ -39,9 +39,9 @@ def unit_fields(buffer: bytes, at: int, topic: str) -> list[Field]:
 
 
 class Queue(Cutter):
-    def __init__(self, directory: StoreDirectory, knows: Knowing, file: File, place: Place):
-        super().__init__(directory, knows, file, place)
-        self._span = knows.queue_span(place.topic, place.queue)
+    def __init__(self, directory: StoreDirectory, facts: StoreFacts, file: File, place: Place):
+        super().__init__(directory, facts, file, place)
+        self._span = facts.queue_span(place.topic, place.queue)
 
     def usual_length(self, at: int) -> int:
         return _SHOWN_UNITS * queue_unit.SIZE
@@ -92,7 +92,7 @@ class Queue(Cutter):
         end = self._span[1]
         if first >= end:
             return piece("room", title, at, zeros, f"Never written: the queue ends at {end:,}.")
-        if self.knows.is_tried:
+        if self.facts.is_dry_run:
             sentence = (
                 f"Nothing is written here. The start that was tried in memory made units up to {end:,}."
             )

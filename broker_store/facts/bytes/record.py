@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker_store.errors import FormatError
 from broker_store.facts.bytes.field import Field, Reading, edited, field, number, of_layout, time_words
-from broker_store.facts.bytes.look import RecordBytes, Tone, piece
+from broker_store.facts.bytes.pieces import RecordBytes, Tone, piece
 from broker_store.facts.pointers import UnitPointer, to_log
 from broker_store.formats import record
 from broker_store.formats.message_id import host_text

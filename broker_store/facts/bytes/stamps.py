@@ -7,7 +7,7 @@ from abc import abstractmethod
 from broker_store.errors import FormatError
 from broker_store.facts.bytes.cutter import SimpleCutter
 from broker_store.facts.bytes.field import Field, Reading, field, number, of_layout, time_words
-from broker_store.facts.bytes.look import Piece, piece
+from broker_store.facts.bytes.pieces import Piece, piece
 from broker_store.facts.pointers import UnitPointer
 from broker_store.formats import checkpoint, timer_check, timer_log
 

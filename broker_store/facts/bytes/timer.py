@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_store.facts.bytes.cutter import SimpleCutter, numbered
 from broker_store.facts.bytes.field import Field, Reading, number, of_layout, time_words
-from broker_store.facts.bytes.look import Piece, piece
+from broker_store.facts.bytes.pieces import Piece, piece
 from broker_store.facts.pointers import BytePointer, WheelSlotPointer, to_log
 from broker_store.formats import timer_log, timer_wheel
 from broker_store.formats.timer_log import TimerUnit

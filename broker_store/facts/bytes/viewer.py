@@ -12,13 +12,13 @@ from broker_store.errors import NotFoundError
 from broker_store.facts.bytes.cutter import Cutter, File
 from broker_store.facts.bytes.index import Index
 from broker_store.facts.bytes.log import Log
-from broker_store.facts.bytes.look import Look, Piece
+from broker_store.facts.bytes.pieces import FileBytes, Piece
 from broker_store.facts.bytes.place import MAX_BYTES, Kind, Place
 from broker_store.facts.bytes.queue import Queue
 from broker_store.facts.bytes.stamps import Checkpoint, TimerCheck
 from broker_store.facts.bytes.timer import TimerLog, TimerWheel
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import FromFiles, Knowing
+from broker_store.facts.store_facts import FileFacts, StoreFacts
 from broker_store.formats import queue_unit, timer_check, timer_wheel
 from broker_store.formats.index_file import IndexGeometry
 
@@ -49,9 +49,11 @@ class Viewer:
     It reads by position, not through a map, and may wait for the disk: call it in a thread.
     """
 
-    def __init__(self, directory: StoreDirectory, knows: Knowing | None = None, max_usual: int = MAX_BYTES):
+    def __init__(
+        self, directory: StoreDirectory, facts: StoreFacts | None = None, max_usual: int = MAX_BYTES
+    ):
         self._directory = directory
-        self._knows = knows or FromFiles(directory)
+        self._facts = facts or FileFacts(directory)
         self._max_usual = max_usual
         self._finders: dict[Kind, Callable[[Place], _Found]] = {
             "commitlog": self._find_in_log,
@@ -63,17 +65,17 @@ class Viewer:
             "timerwheel": self._find_in_timer_wheel,
         }
 
-    def look(self, place: Place) -> Look:
+    def read(self, place: Place) -> FileBytes:
         """Return the bytes at a place. NotFoundError when the store has no such file or place."""
         place.check()
         path, base, size, start = self._finders[place.kind](place)
         with self._directory.disk.open_reader(path) as reader:
             file = File(path, base, size, reader)
-            cutter = _CUTTERS[place.kind](self._directory, self._knows, file, place)
+            cutter = _CUTTERS[place.kind](self._directory, self._facts, file, place)
             usual = min(cutter.usual_length(start), self._max_usual)
             length = min(place.length or usual, size - start)
             pieces, end = _cut(cutter, start, start + length)
-            return Look(
+            return FileBytes(
                 kind=place.kind,
                 file=self._name_of(path),
                 name=path.name,
@@ -90,7 +92,7 @@ class Viewer:
                 before=cutter.before(start),
                 behind=cutter.behind(end),
                 at_ms=time.time_ns() // 1_000_000,
-                source=self._knows.source,
+                source=self._facts.source,
             )
 
     def _name_of(self, path: Path) -> str:

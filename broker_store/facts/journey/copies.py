@@ -7,8 +7,8 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.search import MAX_COPIES, of_id
 from broker_store.facts.journey.stop import State, Stop, StopKind, stop
 from broker_store.facts.journey.waiting import FORMS, GIVEN_UP_TOPIC, title_of, topic_in, words_of
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import to_log
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, traces
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic, retry_topic
 from broker_store.formats.record import StoredMessage
@@ -19,16 +19,16 @@ _OWN_TOPICS = frozenset({GIVEN_UP_TOPIC, *FORMS})
 
 
 def copies(
-    directory: StoreDirectory, knows: Knowing, message: StoredMessage
+    directory: StoreDirectory, facts: StoreFacts, message: StoredMessage
 ) -> tuple[list[StoredMessage], bool]:
     """Return other records of the same message, in the order of the log, and whether these are all."""
     found: list[StoredMessage] = []
     complete = True
     if message.unique_key:
-        topics, few = _topics(knows, [message])
+        topics, few = _topics(facts, [message])
         found, complete = of_id(directory, sorted(topics), message.unique_key)
         # What was found may name topics that the message itself does not.
-        more, still_few = _topics(knows, found)
+        more, still_few = _topics(facts, found)
         if more - topics:
             others, all_of_them = of_id(directory, sorted(more - topics), message.unique_key)
             found, complete = found + others, complete and all_of_them
@@ -43,7 +43,7 @@ def copies(
     return found[:MAX_COPIES], complete and len(found) <= MAX_COPIES
 
 
-def _topics(knows: Knowing, messages: list[StoredMessage]) -> tuple[set[str], bool]:
+def _topics(facts: StoreFacts, messages: list[StoredMessage]) -> tuple[set[str], bool]:
     """Return the topics that may hold copies of messages, and whether none was left out."""
     named = (properties.REAL_TOPIC, properties.RETRY_TOPIC, properties.DLQ_ORIGIN_TOPIC)
     topics = {one.topic for one in messages} | {
@@ -56,7 +56,7 @@ def _topics(knows: Knowing, messages: list[StoredMessage]) -> tuple[set[str], bo
         if topic.startswith(prefix)
     }
     for topic in topics - _OWN_TOPICS:
-        groups.update(knows.group_names(topic))
+        groups.update(facts.group_names(topic))
     of_groups = {
         of_group(group)
         for group in sorted(groups)[:MAX_GROUPS]
@@ -65,10 +65,10 @@ def _topics(knows: Knowing, messages: list[StoredMessage]) -> tuple[set[str], bo
     return topics | _OWN_TOPICS | of_groups, len(groups) <= MAX_GROUPS
 
 
-def copy_stop(copy: StoredMessage, others: list[StoredMessage], knows: Knowing) -> Stop:
+def copy_stop(copy: StoredMessage, others: list[StoredMessage], facts: StoreFacts) -> Stop:
     """Return another record of the message as a stop; `others` are all its records."""
     return stop(
-        *_words(copy, others, knows),
+        *_words(copy, others, facts),
         at_ms=copy.store_timestamp,
         offset=copy.log_offset,
         pointer=to_log(copy.log_offset),
@@ -77,17 +77,17 @@ def copy_stop(copy: StoredMessage, others: list[StoredMessage], knows: Knowing) 
 
 
 def _words(
-    copy: StoredMessage, others: list[StoredMessage], knows: Knowing
+    copy: StoredMessage, others: list[StoredMessage], facts: StoreFacts
 ) -> tuple[StopKind, str, State, str]:
     """Return (kind, title, state, sentence)."""
     form = FORMS.get(copy.topic)
     if form is not None:
-        return form, title_of(form, copy), *words_of(form, copy, knows, others)
+        return form, title_of(form, copy), *words_of(form, copy, facts, others)
     if copy.topic == GIVEN_UP_TOPIC:
         sentence = "Its producer was asked too often what became of it, and did not say."
         return "unsettled", "Given up", "done", sentence
     if copy.topic.startswith(RETRY_PREFIX):
-        return "retry", "Sent back", *_retry_words(copy, knows)
+        return "retry", "Sent back", *_retry_words(copy, facts)
     if copy.topic.startswith(DLQ_PREFIX):
         group = copy.topic.removeprefix(DLQ_PREFIX)
         return "dead", "Given up", "done", f"{_given_up(group, copy.reconsume_times)} {_where(copy)}"
@@ -99,8 +99,8 @@ def _where(copy: StoredMessage) -> str:
     return f"Offset {copy.queue_offset:,} of queue {copy.queue_id} of {copy.topic}."
 
 
-def _retry_words(copy: StoredMessage, knows: Knowing) -> tuple[State, str]:
-    fate = knows.fate(copy)
+def _retry_words(copy: StoredMessage, facts: StoreFacts) -> tuple[State, str]:
+    fate = facts.fate(copy)
     is_waiting = None if fate is None else fate.waits
     if is_waiting is None:
         taken = "Whether it was taken again is not known."

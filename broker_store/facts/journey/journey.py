@@ -14,38 +14,38 @@ from broker_store.facts.journey.readers import readers
 from broker_store.facts.journey.search import SEARCH_SECONDS, of_texts
 from broker_store.facts.journey.stop import Journey, JourneyMessage, Stop, stop
 from broker_store.facts.journey.waiting import waits
-from broker_store.facts.knowing import Knowing
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import index_file, traces
 from broker_store.formats.compression import inflate
 from broker_store.formats.record import StoredMessage
 
 
-def journey(directory: StoreDirectory, knows: Knowing, log_offset: int) -> Journey:
+def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Journey:
     """Return the journey of the message at `log_offset`. NotFoundError when no record begins there that
     states this place."""
     message = references.message_at(directory, log_offset)
     if message is None:
         raise NotFoundError(f"no message begins at position {log_offset:,} of the log")
-    others, has_all_copies = copies(directory, knows, message)
+    others, has_all_copies = copies(directory, facts, message)
     later = [copy for copy in others if copy.log_offset > log_offset]
     records = [*others, message]
-    stops = [copy_stop(copy, records, knows) for copy in others if copy.log_offset < log_offset]
+    stops = [copy_stop(copy, records, facts) for copy in others if copy.log_offset < log_offset]
     stops += [
         born(message),
         stored(directory, message),
-        on_disk(knows, message),
-        in_queue(directory, knows, message),
+        on_disk(facts, message),
+        in_queue(directory, facts, message),
     ]
-    stops += in_index(directory, knows, message)
+    stops += in_index(directory, facts, message)
     # A topic of the broker's own has no readers
-    waiting = waits(knows, message, later)
-    stops += readers(knows, message, later) if waiting is None else [waiting]
-    stops += [copy_stop(copy, records, knows) for copy in later]
-    traced, has_all_traces = _traces(directory, knows, message)
+    waiting = waits(facts, message, later)
+    stops += readers(facts, message, later) if waiting is None else [waiting]
+    stops += [copy_stop(copy, records, facts) for copy in later]
+    traced, has_all_traces = _traces(directory, facts, message)
     is_complete = has_all_copies and has_all_traces
     return Journey(
         at_ms=time.time_ns() // 1_000_000,
-        source=knows.source,
+        source=facts.source,
         message=_message(message),
         stops=stops + traced,
         complete=is_complete,
@@ -69,9 +69,9 @@ def _message(message: StoredMessage) -> JourneyMessage:
     )
 
 
-def _traces(directory: StoreDirectory, knows: Knowing, message: StoredMessage) -> tuple[list[Stop], bool]:
+def _traces(directory: StoreDirectory, facts: StoreFacts, message: StoredMessage) -> tuple[list[Stop], bool]:
     """Return what clients wrote of a message, oldest first, and whether this is all."""
-    topic, key = knows.trace_topic, message.unique_key
+    topic, key = facts.trace_topic, message.unique_key
     if not key or message.topic == topic:
         return [], True
     found, is_complete = of_texts(

@@ -6,9 +6,9 @@ from broker_store.facts import references
 from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.stop import State, Stop, stop
-from broker_store.facts.knowing import Knowing
 from broker_store.facts.pointers import CheckpointPointer, to_log
 from broker_store.facts.references import EntryReference, UnitReference
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import record
 from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
@@ -47,8 +47,8 @@ def stored(directory: StoreDirectory, message: StoredMessage) -> Stop:
     )
 
 
-def on_disk(knows: Knowing, message: StoredMessage) -> Stop:
-    known, end = knows.positions(), message.log_offset + message.size
+def on_disk(facts: StoreFacts, message: StoredMessage) -> Stop:
+    known, end = facts.positions(), message.log_offset + message.size
     flushed, covered = known.flushed, known.checkpoint_position
     if flushed is None:
         return stop(
@@ -72,25 +72,25 @@ def on_disk(knows: Knowing, message: StoredMessage) -> Stop:
     return stop("disk", "On disk", "done", sentence, offset=flushed, pointer=CheckpointPointer())
 
 
-def in_queue(directory: StoreDirectory, knows: Knowing, message: StoredMessage) -> Stop:
-    found = references.unit_of(directory, knows, message)
+def in_queue(directory: StoreDirectory, facts: StoreFacts, message: StoredMessage) -> Stop:
+    found = references.unit_of(directory, facts, message)
     return stop(
         "queue",
         "In its queue",
-        *_queue_words(knows, message, found),
+        *_queue_words(facts, message, found),
         offset=message.queue_offset if message.is_queued else None,
         pointer=found.pointer,
     )
 
 
-def _queue_words(knows: Knowing, message: StoredMessage, found: UnitReference) -> tuple[State, str]:
+def _queue_words(facts: StoreFacts, message: StoredMessage, found: UnitReference) -> tuple[State, str]:
     if found.state == "unknown":
         return "waiting", f"Not yet: {found.why}."
     if found.state == "wrong":
         return "wrong", f"WRONG: {found.why}."
     if found.state == "absent":
         return "absent", f"Not there: {found.why}."
-    span = knows.queue_span(message.topic, message.queue_id)
+    span = facts.queue_span(message.topic, message.queue_id)
     where = f"Unit {message.queue_offset:,} of queue {message.queue_id} of {message.topic}"
     if span is not None and message.queue_offset < span[0]:
         return "absent", f"{where} is before the queue's minimum, which is {span[0]:,}: no reader gets it."
@@ -102,9 +102,9 @@ def _queue_words(knows: Knowing, message: StoredMessage, found: UnitReference) -
     return "done", f"{where}; {found.why}."
 
 
-def in_index(directory: StoreDirectory, knows: Knowing, message: StoredMessage) -> list[Stop]:
+def in_index(directory: StoreDirectory, facts: StoreFacts, message: StoredMessage) -> list[Stop]:
     """Return a stop for each entry that the message should have in the index."""
-    entries = references.entries_of(directory, knows, message, SHOWN_KEYS)
+    entries = references.entries_of(directory, facts, message, SHOWN_KEYS)
     if entries:
         return [_indexed(entry) for entry in entries]
     return [

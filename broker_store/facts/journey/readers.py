@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from broker_store.facts.journey.stop import State, Stop, stop
-from broker_store.facts.knowing import GroupInQueue, Knowing
+from broker_store.facts.store_facts import GroupInQueue, StoreFacts
 from broker_store.formats.names import retry_topic
 from broker_store.formats.record import StoredMessage
 
 
-def readers(knows: Knowing, message: StoredMessage, later: list[StoredMessage]) -> list[Stop]:
+def readers(facts: StoreFacts, message: StoredMessage, later: list[StoredMessage]) -> list[Stop]:
     """Return what each group that reads the topic did with the message; `later` are its later copies."""
     if not message.is_queued:
         return []
-    stops = [_reader(group, message, later) for group in knows.groups(message.topic, message.queue_id)]
+    stops = [_reader(group, message, later) for group in facts.groups(message.topic, message.queue_id)]
     if stops:
         return stops
-    if knows.knows_groups:
+    if facts.has_group_offsets:
         sentence = (
             "No group reads this topic: none has a position in it, and none that is connected asks for it."
         )

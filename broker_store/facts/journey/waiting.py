@@ -7,7 +7,7 @@ import time
 from broker_store.errors import NameError_
 from broker_store.facts.bytes.field import MAX_TIME_MS
 from broker_store.facts.journey.stop import Form, State, Stop, stop
-from broker_store.facts.knowing import Knowing
+from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, timer_log, traces
 from broker_store.formats.names import check_stored_topic
 from broker_store.formats.record import StoredMessage
@@ -23,12 +23,12 @@ FORMS: dict[str, Form] = {
 _TITLES: dict[Form, str] = {"delayed": "Delayed", "prepared": "Prepared", "timed": "Timed"}
 
 
-def waits(knows: Knowing, message: StoredMessage, later: list[StoredMessage]) -> Stop | None:
+def waits(facts: StoreFacts, message: StoredMessage, later: list[StoredMessage]) -> Stop | None:
     """Return what a message in such a topic waits for; None for a message of another topic."""
     form = FORMS.get(message.topic)
     if form is None:
         return None
-    return stop("waits", title_of(form, message), *words_of(form, message, knows, later))
+    return stop("waits", title_of(form, message), *words_of(form, message, facts, later))
 
 
 def title_of(form: Form, message: StoredMessage) -> str:
@@ -36,7 +36,7 @@ def title_of(form: Form, message: StoredMessage) -> str:
 
 
 def words_of(
-    form: Form, message: StoredMessage, knows: Knowing, others: list[StoredMessage]
+    form: Form, message: StoredMessage, facts: StoreFacts, others: list[StoredMessage]
 ) -> tuple[State, str]:
     """Return (state, sentence) of a waiting message; `others` are other records of the same message."""
     real_topic = topic_in(message, properties.REAL_TOPIC)
@@ -55,7 +55,7 @@ def words_of(
         or (form == "timed" and properties.TIMER_ROLL_TIMES in other.properties and not _is_recall(other))
         for other in later
     )
-    fate = None if is_over else knows.fate(message)
+    fate = None if is_over else facts.fate(message)
     is_waiting = False if is_over else None if fate is None else fate.waits
     due_ms = None if fate is None else fate.due_ms
     if not due_ms and form == "timed":

@@ -46,7 +46,7 @@ class EmbeddedIndex(Index):
         return self._chain_counts.of(name, lambda: chains(directory, name), mark=header_of(directory, name))
 
     def watched_slots(self, name: str) -> WatchedSlots:
-        return self._slot_watch.look(self._host.call(self._host.directory), name)
+        return self._slot_watch.measure(self._host.call(self._host.directory), name)
 
     def rebuild(self) -> RebuildProgress:
         return self._host.open_store.rebuilding.begin()

@@ -36,7 +36,7 @@ class Listings:
         self.parts = parts
         self._lags: dict[str, int] = {}
         self._lags_until = 0.0
-        self._lag_look: asyncio.Task | None = None
+        self._lag_scan: asyncio.Task | None = None
         self._largest: dict[str, int] = {}
         # Groups whose lag is measured a few at a time, from the last to the first
         self._turn: Sequence[str] = []
@@ -167,9 +167,9 @@ class Listings:
     async def lags(self) -> dict[str, int]:
         """The lag of each group that has one, at most KEPT_SECONDS old."""
         if time.monotonic() >= self._lags_until:
-            if self._lag_look is None or self._lag_look.done():
-                self._lag_look = asyncio.get_running_loop().create_task(self._measure_lags(), name="lags")
-            await asyncio.shield(self._lag_look)
+            if self._lag_scan is None or self._lag_scan.done():
+                self._lag_scan = asyncio.get_running_loop().create_task(self._measure_lags(), name="lags")
+            await asyncio.shield(self._lag_scan)
         return self._lags
 
     async def _measure_lags(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from broker_store.engine.status.store_facts import Behind, LogPositions, Snapshot, Totals
 from broker_store.facts import dispatch, exposure, write_path
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
@@ -17,20 +17,20 @@ from broker_store.facts.dispatch import Flushing, Race
 from broker_store.facts.exposure import Exposure, ScanRate
 from broker_store.facts.journey.journey import journey
 from broker_store.facts.journey.stop import Journey
-from broker_store.facts.knowing import FromFiles, Knowing
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
 from broker_store.facts.starts import StartReport, report_of
+from broker_store.facts.store_facts import FileFacts, StoreFacts
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats import names
 from broker_store.server.parts import BrokerParts
 from broker_store.units import fields_of
+from mqadmin.cluster.embedded.broker_facts import BrokerFacts
 from mqadmin.cluster.embedded.forecasts import Forecasts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
-from mqadmin.cluster.embedded.knowing import FromBroker
 from mqadmin.cluster.protocol import Store
 from mqadmin.facts.sends import PathOfSends, Refused
-from mqadmin.views.store.cache.facts import CacheLooks, CachePicture, ReadingFacts, ReadTotals
+from mqadmin.views.store.cache.facts import CachePicture, CacheScans, ReadingFacts, ReadTotals
 from mqadmin.views.store.layout import facts as layout
 from mqadmin.views.store.layout.facts import Both
 from mqadmin.views.store.recoveries import facts as recoveries
@@ -48,8 +48,8 @@ class EmbeddedStore(Store):
         self._scan_rate: ScanRate | None = None  # of earlier starts; this run adds none
         self._recovery: StartReport | None = None  # the report that was made last
         self._recovery_until = 0.0
-        self._cache_looks = CacheLooks(self)
-        self._layout_looks = layout.LayoutLooks(self)
+        self._cache_scans = CacheScans(self)
+        self._layout_scans = layout.LayoutScans(self)
 
     def snapshot(self) -> Snapshot:
         store = self._host.store
@@ -145,35 +145,35 @@ class EmbeddedStore(Store):
         )
 
     def cache(self) -> CachePicture:
-        return self._cache_looks.look()
+        return self._cache_scans.picture()
 
     async def layout(
         self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
     ) -> LayoutOfTopics | LayoutOfEach:
         if from_ms is None and from_offset is None:
-            return await asyncio.to_thread(self._layout_looks.look, topic, group)
-        return await layout.of_running(self, layout.look, topic, group, from_ms, from_offset)
+            return await asyncio.to_thread(self._layout_scans.layout, topic, group)
+        return await layout.of_running(self, layout.scan, topic, group, from_ms, from_offset)
 
     async def layout_of_both(
         self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
     ) -> Both:
-        return await layout.of_running(self, layout.look_at_both, topic, group, from_ms, from_offset)
+        return await layout.of_running(self, layout.scan_both, topic, group, from_ms, from_offset)
 
     def watched_layout(self, topic: str | None, group: str | None) -> Both:
-        return self._layout_looks.look_at_both(topic, group)
+        return self._layout_scans.both(topic, group)
 
-    def _knowing(self) -> Knowing:
+    def _store_facts(self) -> StoreFacts:
         """What is known of the store beyond its files; while the broker starts what the files show."""
         parts = self._host.parts_or_none
-        return FromFiles(self._host.directory()) if parts is None else FromBroker(parts, self._host.call)
+        return FileFacts(self._host.directory()) if parts is None else BrokerFacts(parts, self._host.call)
 
-    async def look_at(self, place: Place, most: int = MAX_BYTES) -> Look:
+    async def bytes_at(self, place: Place, most: int = MAX_BYTES) -> FileBytes:
         return await self._host.in_thread(
-            lambda: Viewer(self._host.directory(), self._knowing(), most).look(place)
+            lambda: Viewer(self._host.directory(), self._store_facts(), most).read(place)
         )
 
     def journey(self, log_offset: int) -> Journey:
-        return journey(self._host.directory(), self._knowing(), log_offset)
+        return journey(self._host.directory(), self._store_facts(), log_offset)
 
     async def journey_of(self, log_offset: int) -> Journey:
         return await self._host.in_thread(self.journey, log_offset)

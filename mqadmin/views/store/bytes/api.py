@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Query, Router
 
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Kind, Place
 from mqadmin.api import schemas
 from mqadmin.api.answers import facts_answer
@@ -18,7 +18,7 @@ router = Router()
 Whole = Annotated[schemas.Int64 | None, Query(ge=0)]
 
 
-@router.get("/bytes", response=schemas.schema_of(Look))
+@router.get("/bytes", response=schemas.schema_of(FileBytes, name="Look"))
 async def bytes_of_files(
     request: HttpRequest,
     kind: Kind = "commitlog",
@@ -43,4 +43,4 @@ async def bytes_of_files(
     """Hex of a stretch of any file, cut into pieces with fields: value, meaning, whether it is right, and the
     parameters of where it points to."""
     place = Place(kind, offset, topic, queue, unit, name, slot, entry, length)
-    return await facts_answer(await current_cluster().store.look_at(place))
+    return await facts_answer(await current_cluster().store.bytes_at(place))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from broker_store.facts.bytes.field import Field
-from broker_store.facts.bytes.look import Jump, Look, Piece, RecordBytes, Tone
+from broker_store.facts.bytes.pieces import FileBytes, Jump, Piece, RecordBytes, Tone
 from broker_store.facts.pointers import Pointer
 from broker_store.units import fields_of
 from mqadmin.templatetags.units import moment_text
@@ -69,13 +69,13 @@ class Line:
 class ShownBytes:
     """What the templates hex.html and fields.html take."""
 
-    look: Look | RecordBytes
+    stretch: FileBytes | RecordBytes
     pieces: list[ShownPiece]
     lines: list[Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownLook(ShownBytes):
+class ShownFileBytes(ShownBytes):
     """What the page of the byte viewer takes."""
 
     jumps: list[ShownJump]
@@ -86,25 +86,25 @@ class ShownLook(ShownBytes):
     message_at: int | None  # the log offset of the first piece's message
 
 
-def shown(look: Look) -> ShownLook:
+def shown(stretch: FileBytes) -> ShownFileBytes:
     """Return what the page of the byte viewer shows of a stretch."""
-    first = look.pieces[0]
-    return ShownLook(
-        **fields_of(shown_bytes(look)),
-        jumps=[ShownJump(**fields_of(jump), href=address(jump.pointer)) for jump in look.jumps],
-        before=address(look.before),
-        behind=address(look.behind),
-        measured=f"Read by position at {moment_text(look.at_ms)} UTC; how far the store is written, "
-        f"dispatched and on the disk was {look.source}.",
+    first = stretch.pieces[0]
+    return ShownFileBytes(
+        **fields_of(shown_bytes(stretch)),
+        jumps=[ShownJump(**fields_of(jump), href=address(jump.pointer)) for jump in stretch.jumps],
+        before=address(stretch.before),
+        behind=address(stretch.behind),
+        measured=f"Read by position at {moment_text(stretch.at_ms)} UTC; how far the store is written, "
+        f"dispatched and on the disk was {stretch.source}.",
         says=first if first.sentence and (first.tone or not first.fields) else None,
         message_at=first.at if first.what == "record" and first.tone != "bad" else None,
     )
 
 
-def shown_bytes(look: Look | RecordBytes) -> ShownBytes:
+def shown_bytes(stretch: FileBytes | RecordBytes) -> ShownBytes:
     """Return the bytes of a stretch in lines, and its fields in rows."""
-    pieces = _shown_pieces(look.pieces)
-    return ShownBytes(look=look, pieces=pieces, lines=_lines(look, pieces))
+    pieces = _shown_pieces(stretch.pieces)
+    return ShownBytes(stretch=stretch, pieces=pieces, lines=_lines(stretch, pieces))
 
 
 def _shown_pieces(pieces: list[Piece]) -> list[ShownPiece]:
@@ -140,13 +140,13 @@ def address(pointer: Pointer | None) -> str:
     return "" if pointer is None else f"{reverse('bytes')}?{urlencode(fields_of(pointer))}"
 
 
-def _lines(look: Look | RecordBytes, pieces: list[ShownPiece]) -> list[Line]:
-    data = bytes.fromhex(look.hex)
-    width = len(f"{look.at + len(data):,}")
+def _lines(stretch: FileBytes | RecordBytes, pieces: list[ShownPiece]) -> list[Line]:
+    data = bytes.fromhex(stretch.hex)
+    width = len(f"{stretch.at + len(data):,}")
     owners: list[ShownField | None] = [None] * len(data)
     for piece in pieces:
         for field in piece.fields:
-            first, end = max(field.at - look.at, 0), min(field.at + field.length - look.at, len(data))
+            first, end = max(field.at - stretch.at, 0), min(field.at + field.length - stretch.at, len(data))
             if end > first:
                 owners[first:end] = [field] * (end - first)
     found: list[Line] = []
@@ -155,7 +155,7 @@ def _lines(look: Look | RecordBytes, pieces: list[ShownPiece]) -> list[Line]:
         end = min(at + LINE_BYTES, len(data))
         found.append(
             Line(
-                at=f"{look.at + at:>{width},}",
+                at=f"{stretch.at + at:>{width},}",
                 runs=_runs(data, owners, at, end, begun),
                 pad=" " * (3 * (at + LINE_BYTES - end)),
             )

@@ -42,13 +42,13 @@ async def bytes_page(request: HttpRequest) -> HttpResponse:
         "asked": asked,
         "kinds": KIND_TITLES.items(),
         "problem": "",
-        "look": None,
+        "stretch": None,
         "rest": f"/api/v1/store/bytes?{urlencode(given)}",
         "command": "hex " + " ".join(f"--{name} {shlex.quote(value)}" for name, value in given.items()),
     }
     try:
-        look = await cluster.store.look_at(place_of(asked), SHOWN_BYTES)
-        return await draw(request, "store/bytes/page.html", lambda: context | fields_of(shown(look)))
+        stretch = await cluster.store.bytes_at(place_of(asked), SHOWN_BYTES)
+        return await draw(request, "store/bytes/page.html", lambda: context | fields_of(shown(stretch)))
     except ValueError as error:
         return await draw(request, "store/bytes/page.html", context | {"problem": f"{error}."}, status=400)
     except (FieldError, NameError_, NotFoundError) as error:

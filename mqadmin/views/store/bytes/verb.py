@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from broker_store.errors import FormatError
-from broker_store.facts.bytes.look import Look
+from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import KINDS, MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import Viewer
 from broker_store.facts.directory import StoreDirectory, hex_dump
@@ -50,31 +50,31 @@ def hex(command, options) -> None:
     ).check()
     asked = {name: value for name in Place.__slots__ if (value := getattr(place, name)) not in (None, "")}
 
-    def offline(store: StoreDirectory) -> Look:
-        return Viewer(store).look(place)
+    def offline(store: StoreDirectory) -> FileBytes:
+        return Viewer(store).read(place)
 
     found = command.ask(options, lambda broker: broker.get("/store/bytes", **asked), offline)
-    look = fact_of(Look, found)
-    message = _message(look) if place.kind == "commitlog" else None
+    stretch = fact_of(FileBytes, found)
+    message = _message(stretch) if place.kind == "commitlog" else None
     if command.as_json:
         command.show(found | {"message": message})
         return
-    command.stdout.write("\n".join(_lines(look)))
+    command.stdout.write("\n".join(_lines(stretch)))
     if message is not None:
         command.stdout.write("")
         command.show_facts(message)
 
 
-def _lines(look: Look) -> Iterator[str]:
-    yield f"{look.file}, {look.length} bytes from {look.at} on"
-    yield from hex_dump(bytes.fromhex(look.hex), look.at)
-    for piece in look.pieces:
+def _lines(stretch: FileBytes) -> Iterator[str]:
+    yield f"{stretch.file}, {stretch.length} bytes from {stretch.at} on"
+    yield from hex_dump(bytes.fromhex(stretch.hex), stretch.at)
+    for piece in stretch.pieces:
         yield ""
         yield ": ".join(filter(None, (f"{piece.at:>16,}  {piece.title}", piece.sentence)))
         width = max((len(field.title) for field in piece.fields), default=0)
         for field in piece.fields:
             yield f"{field.at:>16,}  {field.title:<{width}}  {field.value}{_arrow(field.pointer)}"
-    for jump in look.jumps:
+    for jump in stretch.jumps:
         yield f"{'':16}  {jump.title}{_arrow(jump.pointer)}" + (f" ({jump.why})" if jump.why else "")
 
 
@@ -85,10 +85,10 @@ def _arrow(pointer: Pointer | None) -> str:
     return "  → " + " ".join(f"--{name} {value}" for name, value in fields_of(pointer).items())
 
 
-def _message(look: Look) -> dict[str, object] | None:
+def _message(stretch: FileBytes) -> dict[str, object] | None:
     """Return the message of the first piece, if all of its record is shown and a reader would take it."""
     try:
-        return message_document(record.decode(bytes.fromhex(look.hex), log_offset=look.at))
+        return message_document(record.decode(bytes.fromhex(stretch.hex), log_offset=stretch.at))
     except FormatError:
         return None
 

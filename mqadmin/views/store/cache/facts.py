@@ -102,23 +102,24 @@ class PageCache(ShownCache):
     older: Small  # files of the log that are left out
 
 
-class CacheLooks:
-    """The newest look of a cluster; for threads."""
+class CacheScans:
+    """The newest scan of a cluster's files; for threads."""
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(CACHED_S_PER_CPU_S)
+        self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
-    def look(self) -> CachePicture:
-        return self._looks.of(None, self._measure)
+    def picture(self) -> CachePicture:
+        return self._scans.of(None, self._scan)
 
-    def _measure(self) -> CachePicture:
+    def _scan(self) -> CachePicture:
         known = self._cluster.reading_facts()
         store = self._cluster.directory()
         picture = cache.residency(store, known.wrote)
         places, complete = cache.read_positions(store, known.offsets, known.wrote)
         if not complete:
-            reason = f"the places of groups in {cache.MAX_GROUP_QUEUES:,} queues were looked up, and there are more"
+            most = cache.MAX_GROUP_QUEUES
+            reason = f"the places of groups in {most:,} queues were looked up, and there are more"
             picture = replace(picture, complete=False, reason=picture.reason or reason)
         return CachePicture(**fields_of(picture), groups=_groups(known.reads, places), reads=known.totals)
 

@@ -45,13 +45,13 @@ class _Watched:
 
 
 class SlotWatch:
-    """Remembers of each file that is watched what it showed last. `look` runs in a thread, one at a time for
-    a file."""
+    """Keeps what was shown last of each file that is watched. `measure` runs in a thread, one at a time for a
+    file."""
 
     def __init__(self):
         self._files: dict[str, _Watched] = {}
 
-    def look(self, directory: StoreDirectory, name: str) -> WatchedSlots:
+    def measure(self, directory: StoreDirectory, name: str) -> WatchedSlots:
         """heat_map(), made only when the header says that something was added."""
         header = header_of(directory, name)
         watched = self._files.get(name)

@@ -7,7 +7,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.journey import journey as journey_in
 from broker_store.facts.journey.search import at_queue_offset, find
 from broker_store.facts.journey.stop import Journey
-from broker_store.facts.knowing import FromFiles
+from broker_store.facts.store_facts import FileFacts
 from broker_store.rest.problems import Problem
 from broker_store.units import fact_of
 from mqadmin.management.base import cell
@@ -49,7 +49,7 @@ def journey(command, options) -> None:
             at = at_queue_offset(store, place[0], int(place[1]), int(place[2]))
         else:
             at = find(store, place[0], topic)
-        return journey_in(store, FromFiles(store), at)
+        return journey_in(store, FileFacts(store), at)
 
     def online(broker):
         if log_offset is not None:

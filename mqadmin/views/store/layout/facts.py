@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from broker_store.errors import LookupNameError, NotFoundError
 from broker_store.facts.directory import GroupOffsets, StoreDirectory
-from broker_store.facts.layout import Layout, LayoutOfEach, LayoutOfTopics, Start
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, LayoutScan, Start
 from broker_store.formats import names
 from broker_store.units import Small
 from mqadmin.cached_scans import CachedScans
@@ -56,7 +56,7 @@ def check(topic: str | None, group: str | None, from_ms: int | None, from_offset
         raise ValueError("Choose a time or a place of the log to begin from, not both.")
 
 
-def look(
+def scan(
     store: StoreDirectory,
     offsets: GroupOffsets,
     topic: str | None,
@@ -65,23 +65,23 @@ def look(
     from_offset: int | None,
     **known,
 ) -> LayoutOfTopics | LayoutOfEach:
-    """Layout.of a topic, or of what a group reads from where it stands unless a start is given; of_each
+    """LayoutScan.of a topic, or of what a group reads from where it stands unless a start is given; of_each
     without both."""
     check(topic, group, from_ms, from_offset)
-    layout = Layout(store, Start(from_ms, from_offset), **known)
+    layout = LayoutScan(store, Start(from_ms, from_offset), **known)
     chosen = _chosen(layout, offsets, topic, group, from_ms, from_offset)
     return _each(layout, from_ms, from_offset) if chosen is None else chosen
 
 
 def _chosen(
-    layout: Layout,
+    layout: LayoutScan,
     offsets: GroupOffsets,
     topic: str | None,
     group: str | None,
     from_ms: int | None = None,
     from_offset: int | None = None,
 ) -> LayoutOfTopics | None:
-    """Layout of the topic, or of what the group reads; None when neither was chosen."""
+    """LayoutScan of the topic, or of what the group reads; None when neither was chosen."""
     if topic:
         return layout.beginning(Start(from_ms, from_offset)).of([topic])
     if not group:
@@ -92,11 +92,11 @@ def _chosen(
     return layout.beginning(Start(from_ms, from_offset, at_offsets, group)).of(sorted(offsets[group]))
 
 
-def _each(layout: Layout, from_ms: int | None = None, from_offset: int | None = None) -> LayoutOfEach:
+def _each(layout: LayoutScan, from_ms: int | None = None, from_offset: int | None = None) -> LayoutOfEach:
     return layout.beginning(Start(from_ms, from_offset)).of_each()
 
 
-def look_at_both(
+def scan_both(
     store: StoreDirectory,
     offsets: GroupOffsets,
     topic: str | None,
@@ -105,30 +105,30 @@ def look_at_both(
     from_offset: int | None,
     **known,
 ) -> Both:
-    """`look` of what was chosen and of every topic."""
+    """Return the `scan` of what was chosen, and of every topic."""
     check(topic, group, from_ms, from_offset)
-    layout = Layout(store, Start(), **known)
+    layout = LayoutScan(store, Start(), **known)
     return Both(
         one=_chosen(layout, offsets, topic, group, from_ms, from_offset),
         each=_each(layout, from_ms, from_offset),
     )
 
 
-async def of_running(cluster, looking: Callable[..., Value], *asked) -> Value:
-    """`look` or `look_at_both` into the running broker's store, in a thread that stops when the caller waits
-    no more."""
+async def of_running(cluster, function: Callable[..., Value], *asked) -> Value:
+    """Run `scan` or `scan_both` on the running broker's store, in a thread that stops when the caller no
+    longer waits."""
     known = await asyncio.to_thread(cluster.reading_facts)
     stop = threading.Event()
     try:
         return await asyncio.to_thread(
-            looking, cluster.directory(), known.offsets, *asked, stopped=stop.is_set, **_known(known)
+            function, cluster.directory(), known.offsets, *asked, stopped=stop.is_set, **_known(known)
         )
     finally:
         stop.set()
 
 
 def _known(facts: ReadingFacts) -> Mapping[str, Any]:
-    """What a Layout is given of a store that runs."""
+    """What a LayoutScan is given of a store that runs."""
     return {
         "wrote": facts.wrote,
         "cold_rate": cold_rate(facts.totals),
@@ -136,41 +136,41 @@ def _known(facts: ReadingFacts) -> Mapping[str, Any]:
     }
 
 
-class LayoutLooks:
-    """Looks without a start of the asker's: they are the same for all who ask. For threads."""
+class LayoutScans:
+    """Scans from the begin of each queue: they are the same for all callers. For threads."""
 
     def __init__(self, cluster):
         self._cluster = cluster
-        self._looks = CachedScans(CACHED_S_PER_CPU_S)
+        self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
-    def look(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
-        """As `look`."""
+    def layout(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
+        """Return what `scan` gives."""
         begin = self._begin()
         chosen = self._kept_choice(topic, group, begin)
         return self._kept_each(begin) if chosen is None else chosen
 
-    def look_at_both(self, topic: str | None, group: str | None) -> Both:
-        """As `look_at_both`; `each` is the same scan for whatever was chosen."""
+    def both(self, topic: str | None, group: str | None) -> Both:
+        """Return what `scan_both` gives; `each` is the same scan for every choice."""
         begin = self._begin()
         return Both(one=self._kept_choice(topic, group, begin), each=self._kept_each(begin))
 
     def _kept_choice(
-        self, topic: str | None, group: str | None, begin: Callable[[], tuple[Layout, GroupOffsets]]
+        self, topic: str | None, group: str | None, begin: Callable[[], tuple[LayoutScan, GroupOffsets]]
     ) -> LayoutOfTopics | None:
         if not topic and not group:
             return None
-        return self._looks.of((topic, group), lambda: _chosen(*begin(), topic, group))
+        return self._scans.of((topic, group), lambda: _chosen(*begin(), topic, group))
 
-    def _kept_each(self, begin: Callable[[], tuple[Layout, GroupOffsets]]) -> LayoutOfEach:
-        return self._looks.of(None, lambda: _each(begin()[0]))
+    def _kept_each(self, begin: Callable[[], tuple[LayoutScan, GroupOffsets]]) -> LayoutOfEach:
+        return self._scans.of(None, lambda: _each(begin()[0]))
 
-    def _begin(self) -> Callable[[], tuple[Layout, GroupOffsets]]:
+    def _begin(self) -> Callable[[], tuple[LayoutScan, GroupOffsets]]:
         """A function that asks once for what is in memory, and only when something has to be scanned."""
 
         @functools.cache
-        def begin() -> tuple[Layout, GroupOffsets]:
+        def begin() -> tuple[LayoutScan, GroupOffsets]:
             known = self._cluster.reading_facts()
-            return Layout(self._cluster.directory(), Start(), **_known(known)), known.offsets
+            return LayoutScan(self._cluster.directory(), Start(), **_known(known)), known.offsets
 
         return begin
 

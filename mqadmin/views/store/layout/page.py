@@ -10,7 +10,7 @@ from django.http import QueryDict
 from django.urls import path
 
 from broker_store.errors import NameError_, NotFoundError
-from broker_store.facts.layout import Laid, LayoutOfEach, LayoutOfTopics, LogSpan, TopicLayout
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, LogSpan, Placement, TopicLayout
 from broker_store.formats import names
 from broker_store.units import fields_of, json_name, small_by_field
 from mqadmin.cluster.current import current_cluster
@@ -141,7 +141,7 @@ def _problem(form: LayoutForm, error: Exception) -> LayoutPage:
     return LayoutPage(asked=form, problem=f"{said(error)}.", is_unreadable=True)
 
 
-def shades_of(found: Laid, log: LogSpan) -> Shades:
+def shades_of(found: Placement, log: LogSpan) -> Shades:
     cells = found.cell_bytes
     room = max(1.0, (log.end - log.begin) / max(1, len(cells)))
     shares = [min(1.0, size / room) for size in cells]

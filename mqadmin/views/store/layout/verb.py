@@ -6,7 +6,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, TopicLayout
 from broker_store.units import fact_of, fields_of
 from mqadmin.management.base import TIME_HELP, moment_option
-from mqadmin.views.store.layout.facts import check, look
+from mqadmin.views.store.layout.facts import check, scan
 
 COLUMNS = {
     "topic": "TOPIC",
@@ -48,7 +48,7 @@ def layout(command, options) -> None:
         raise CommandError(str(error)) from None
 
     def offline(store: StoreDirectory) -> LayoutOfTopics | LayoutOfEach:
-        return look(store, store.group_offsets(), **asked)
+        return scan(store, store.group_offsets(), **asked)
 
     found = command.ask(options, lambda broker: broker.get("/store/layout", **asked), offline)
     if command.as_json:

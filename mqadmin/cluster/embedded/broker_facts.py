@@ -1,4 +1,4 @@
-"""What the broker of this process knows of its store beyond the files: see broker_store/facts/knowing.py."""
+"""What the broker of this process knows of its store beyond the files (broker_store/facts/store_facts.py)."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any
 
 from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.knowing import GroupInQueue
+from broker_store.facts.store_facts import GroupInQueue
 from broker_store.formats.record import StoredMessage
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.waiting import fate_of
 from mqadmin.facts.waiting import MessageFate
 
 
-class FromBroker:
-    """For one scan, in a thread: each question is answered on the loop by `call`, positions once."""
+class BrokerFacts:
+    """For one scan, in a thread. `call` runs each question on the loop; positions are asked for once."""
 
     source = "measured in the running broker"
 
     def __init__(self, parts: BrokerParts, call: Callable[..., Any]):
         self._parts, self._call = parts, call
         self.trace_topic = parts.settings.msg_trace_topic_name
-        self.is_tried = parts.store_settings.inspect
-        if self.is_tried:
+        self.is_dry_run = parts.store_settings.inspect
+        if self.is_dry_run:
             self.source = "read from the store's files, and from what a start made of them in memory"
 
     @property
-    def knows_groups(self) -> bool:
+    def has_group_offsets(self) -> bool:
         store = self._parts.store
         return (
-            not self.is_tried
-            or StoreDirectory(store.root, log_directory=store.log.directory).knows_group_offsets()
+            not self.is_dry_run
+            or StoreDirectory(store.root, log_directory=store.log.directory).has_group_offsets()
         )
 
     def positions(self) -> LogPositions:

@@ -1,18 +1,19 @@
 """What is known of a store beyond its files: how far it is written, dispatched and on the disk, and which
 groups read it.
 
-The byte viewer and the journey of a message ask a `Knowing`. `FromFiles` knows what the files of a directory
-say, without a broker. The dashboard has one that asks its broker. None is "not known".
+The byte viewer and the journey of a message get `StoreFacts`. `FileFacts` has what the files of a directory
+say, without a broker. The dashboard's `BrokerFacts` has what its broker says
+(mqadmin/cluster/embedded/broker_facts.py). None means "not known".
 
     positions()             LogPositions of engine/status/store_facts.py
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
-    knows_groups            whether it is known at all where groups stand: a store may come without its
+    has_group_offsets       False where the offsets of groups are not known: a store may come without its
                             config/
     group_names(topic)      groups that may have sent messages of the topic back
     trace_topic             where clients write their traces
     groups(topic, id)       the groups that read the topic, and where each is in the queue
-    is_tried                True if positions and spans are those of a dry run: a start in memory only
-    fate(stored)            what becomes of a message that is on its way; None of any other
+    is_dry_run              True if positions and spans are those of a dry run: a start in memory only
+    fate(stored)            what becomes of a message that waits; None of any other
 """
 
 from __future__ import annotations
@@ -51,21 +52,21 @@ class GroupInQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What becomes of a message that is on its way."""
+    """What becomes of a message that waits."""
 
     waits: bool | None  # None: not known
     due_ms: Moment | None  # the end of its wait
 
 
-class Knowing(Protocol):
-    """See the module. `source` says in words where all this comes from."""
+class StoreFacts(Protocol):
+    """See the module. `source` says in words where these facts come from."""
 
     source: str
-    is_tried: bool
+    is_dry_run: bool
     trace_topic: str
 
     @property
-    def knows_groups(self) -> bool: ...
+    def has_group_offsets(self) -> bool: ...
 
     def positions(self) -> LogPositions: ...
 
@@ -78,12 +79,12 @@ class Knowing(Protocol):
     def fate(self, stored: StoredMessage) -> Fate | None: ...
 
 
-class FromFiles:
-    """Of a directory's files alone. Its writer may be another process, so how far it came is not known while
-    `abort` is there."""
+class FileFacts:
+    """Facts of a directory's files alone. Another process may write them, so how far it came is not known
+    while `abort` is there."""
 
     source = "read from the store's files"
-    is_tried = False
+    is_dry_run = False
     trace_topic = TRACE_TOPIC
 
     def __init__(self, directory: StoreDirectory):
@@ -151,8 +152,8 @@ class FromFiles:
         return queue_unit.decode(raw.ljust(UNIT, b"\0"))
 
     @property
-    def knows_groups(self) -> bool:
-        return self._directory.knows_group_offsets()
+    def has_group_offsets(self) -> bool:
+        return self._directory.has_group_offsets()
 
     def group_names(self, topic: str) -> list[str]:
         """Those with a position in the topic, and all that have a topic of retries or dead letters: who read

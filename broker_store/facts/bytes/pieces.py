@@ -1,4 +1,4 @@
-"""What a request for bytes gives: the bytes as hex, named pieces with their fields, and jumps to other
+"""The result of a request for bytes: the bytes as hex, named pieces with their fields, and jumps to other
 places.
 
 The pieces cover the bytes that are shown; the first and the last one may reach beyond them.
@@ -43,7 +43,7 @@ class Jump:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FileBytes:
     """A stretch of a file."""
 
     kind: Kind
