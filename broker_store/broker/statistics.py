@@ -192,7 +192,7 @@ class Statistics:
         self._groups_of.setdefault(topic, set()).add(group)
         return Meter(self._clock(), self._ticks, topic)
 
-    def gave_back(self, group: str, topic: str) -> None:
+    def sent_back(self, group: str, topic: str) -> None:
         """Count a message that a group sent back; `topic` is where it came from."""
         meter = self._sent_back.get((group, topic))
         if meter is None:

@@ -84,7 +84,7 @@ class AssignedQueue:
         self._see_room()
 
     def finish(self, message: ReceivedMessage) -> None:
-        """Remove a message that was consumed or given back."""
+        """Remove a message that was consumed or sent back."""
         if self._unfinished.pop(message.queue_offset, None) is not None:
             self.unfinished_bytes -= message.record.size
             self._see_room()

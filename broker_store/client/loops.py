@@ -48,7 +48,7 @@ class LoopTasks:
             if task is None:
                 break
             if task.assigned.dropped:
-                task.let_go()
+                task.release()
                 continue
             if task.outcome is None:
                 task.assigned.begin_handling()
@@ -78,11 +78,11 @@ class LoopTasks:
         while not self._work.empty():
             task = self._work.get_nowait()
             if task is not None:
-                task.let_go()
+                task.release()
         for task in self._in_hand.values():
             if task.outcome is None:
                 task.assigned.end_handling()
-            task.let_go()
+            task.release()
         self._in_hand.clear()
         self._wake()
 

@@ -312,7 +312,7 @@ class Producer:
             topic, make_place(queue_id, broker_name, ordering_key), None
         )
         fields = self._delivery.fields(RequestCode.SEND_MESSAGE_V2, queue, encoded)
-        await self._session.tell(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
+        await self._session.send_oneway(address, RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body))
         return unique_key
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:

@@ -41,7 +41,6 @@ from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
 from broker_store.client.assignment import Assignment
 from broker_store.client.consumer_places import ConsumerPlaces
 from broker_store.client.errors import ClientError, NoRouteError
-from broker_store.client.giving_back import TO_DEAD_LETTERS, GivingBack
 from broker_store.client.handler_calls import HandlerCalls
 from broker_store.client.handling import GiveUp, Handler, RetryLater
 from broker_store.client.loops import LoopTasks, Messages
@@ -49,6 +48,7 @@ from broker_store.client.message import ReceivedMessage, UniqueKeys, decode_mess
 from broker_store.client.places import Places
 from broker_store.client.producer import Producer
 from broker_store.client.pulling import PullStatus, QueueReader
+from broker_store.client.send_back import TO_DEAD_LETTERS, SendBack
 from broker_store.client.session import (
     REQUEST_TIMEOUT_S,
     RequestHandler,
@@ -56,7 +56,7 @@ from broker_store.client.session import (
     local_address,
 )
 from broker_store.client.subscription import ALL, make_subscription
-from broker_store.client.tasks import Task, give_back_level
+from broker_store.client.tasks import Task, send_back_level
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats.names import check_group, check_topic, retry_topic
 from broker_store.protocol import offset_bodies
@@ -160,7 +160,7 @@ class PushConsumer:
             if trace
             else None
         )
-        self._giving_back = GivingBack(self._session, self._reader, group, max_retries)
+        self._retries = SendBack(self._session, self._reader, group, max_retries)
         # None wakes a loop that waits, when the consumer closes.
         self._work: asyncio.Queue[Task | None] = asyncio.Queue(concurrency)
         self._loops = LoopTasks(self._work, self._tracer, self._conclude)
@@ -245,7 +245,7 @@ class PushConsumer:
         self._places.save()
         if self._tracer is not None:
             await self._tracer.close()
-        await self._giving_back.close()
+        await self._retries.close()
         if self._started:
             await self._session.unregister(consumer_group=self.group)
         await self._session.close()
@@ -356,20 +356,20 @@ class PushConsumer:
                 task.assigned.end_handling()
 
     async def _conclude(self, task: Task, problem: Exception | None) -> None:
-        """Finish a message of a concurrent consumer, or give it back."""
-        if problem is None or self.broadcasting or await self._give_back(task, give_back_level(problem)):
+        """Finish a message of a concurrent consumer, or send it back."""
+        if problem is None or self.broadcasting or await self._send_back(task, send_back_level(problem)):
             task.assigned.last_consume_ms = _now_ms()
             task.assigned.finish(task.message)
 
-    async def _give_back(self, task: Task, level: int) -> bool:
-        """Have a message come again, tried until a broker agrees or the queue is not ours any more.
+    async def _send_back(self, task: Task, level: int) -> bool:
+        """Have a message delivered again. Tried until a broker accepts it or the queue is assigned elsewhere.
 
         While none does, the message stays unfinished, so the group's place does not move beyond it.
         """
         failures = 0
         while not task.assigned.dropped:
             try:
-                await self._giving_back.give_back(task.message, level)
+                await self._retries.send_back(task.message, level)
                 return True
             except ClientError as error:
                 log.info("%s cannot give %r back: %s", self.group, task.message, error)
@@ -395,7 +395,7 @@ class PushConsumer:
                 )
                 done = problem is None or self.broadcasting
                 if not done and self._is_hopeless(message, problem):
-                    done = await self._give_back(task, TO_DEAD_LETTERS)
+                    done = await self._send_back(task, TO_DEAD_LETTERS)
                 if done:
                     assigned.last_consume_ms = _now_ms()
                     assigned.finish(message)

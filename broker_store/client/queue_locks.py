@@ -66,7 +66,7 @@ class QueueLocks:
         """Unlock a queue at its broker. A failure is only logged: the lock ends by itself."""
         body = client_bodies.encode_lock_request(LockRequest(self._session.client_id, self._group, (queue,)))
         try:
-            await self._session.tell(
+            await self._session.send_oneway(
                 await self._reader.address(queue), RequestCode.UNLOCK_BATCH_MQ, None, body
             )
         except ClientError as error:

@@ -188,7 +188,7 @@ class Session:
             raise AnswerError(code, answer.code, answer.remark, address)
         return answer
 
-    async def tell(
+    async def send_oneway(
         self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> None:
         """Send a oneway request. Raises ConnectionLost."""

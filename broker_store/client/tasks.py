@@ -6,9 +6,9 @@ import asyncio
 
 from broker_store.client import tracing
 from broker_store.client.assigned_queue import AssignedQueue
-from broker_store.client.giving_back import TO_DEAD_LETTERS
 from broker_store.client.handling import GiveUp, RetryLater
 from broker_store.client.message import ReceivedMessage
+from broker_store.client.send_back import TO_DEAD_LETTERS
 
 
 class Task:
@@ -22,14 +22,14 @@ class Task:
         self.outcome: asyncio.Future[Exception | None] | None = None
         self.handled: tracing.Handled | None = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Complete the outcome of a message that is not handled here, so that it is delivered again."""
         if self.outcome is not None and not self.outcome.done():
             self.outcome.set_result(RetryLater())
 
 
-def give_back_level(problem: Exception) -> int:
-    """Return the delay level at which a message that was not consumed is given back."""
+def send_back_level(problem: Exception) -> int:
+    """Return the delay level at which a message that was not consumed is sent back."""
     if isinstance(problem, GiveUp):
         return TO_DEAD_LETTERS
     return problem.level if isinstance(problem, RetryLater) else 0

@@ -53,7 +53,7 @@ def load_settings(
     store = _acting(StoreSettings)
     broker = _acting(BrokerSettings)
     of_name_server = _acting(NameServerSettings).keys() - {"listenPort"}
-    values, notes = _sort_out(given, store.keys() | broker.keys() | of_name_server)
+    values, notes = _split_keys(given, store.keys() | broker.keys() | of_name_server)
     shared = {key: value for key, value in values.items() if key in of_name_server}
     store_settings, broker_settings = _make(StoreSettings, values), _make(BrokerSettings, values)
     if store_settings.broker_role != "SLAVE" and broker_settings.broker_id != 0:
@@ -77,7 +77,7 @@ def load_name_server_settings(
     ConfigError."""
     given = read_properties(conf_file) if conf_file is not None else {}
     given.update(overrides or {})
-    values, _ = _sort_out(given, _acting(NameServerSettings).keys())
+    values, _ = _split_keys(given, _acting(NameServerSettings).keys())
     return _make(NameServerSettings, values)
 
 
@@ -101,7 +101,7 @@ def properties_of(*settings: Checked) -> dict[str, object]:
     }
 
 
-def _sort_out(given: Mapping[str, str], acting: AbstractSet[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _split_keys(given: Mapping[str, str], acting: AbstractSet[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the acting keys among those given, and a note on each other key. Raises ConfigError."""
     values, notes = {}, []
     for key, value in given.items():

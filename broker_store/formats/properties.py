@@ -63,11 +63,11 @@ def encode(pairs: Mapping[str, str | None]) -> bytes:
 
     FormatError for an empty name or value (which no reader would give back) and for a separator within one.
     """
-    told = [(name, value) for name, value in pairs.items() if value is not None]
-    text = "".join([f"{name}\x01{value}\x02" for name, value in told])
-    is_plain = text.count("\x01") == text.count("\x02") == len(told)
+    given = [(name, value) for name, value in pairs.items() if value is not None]
+    text = "".join([f"{name}\x01{value}\x02" for name, value in given])
+    is_plain = text.count("\x01") == text.count("\x02") == len(given)
     if not is_plain or "\x01\x02" in text or "\x02\x01" in text or text[:1] == "\x01":
-        text = "".join([_pair(name, value) for name, value in told])  # raises for the pair that cannot be
+        text = "".join([_pair(name, value) for name, value in given])  # raises for the pair that cannot be
     return text.encode("utf-8", "replace")
 
 

@@ -20,10 +20,10 @@ from broker_store.kernels.objects import (
     answer,
     argument,
     bytes_data,
+    decref,
     door,
     has_failed,
     int_argument,
-    let_go,
     new_bytes,
     new_int,
     new_list,
@@ -285,7 +285,7 @@ def _records(context, count):
     for number in range(count):
         record = _as_bytes(context, number)
         if record == 0:
-            let_go(records)
+            decref(records)
             return 0
         put_into_list(records, number, record)
     return records

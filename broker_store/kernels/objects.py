@@ -69,7 +69,7 @@ new_tuple = _api("PyTuple_New", _WORD)
 # (a NamedTuple class, its number of fields): to be filled as a tuple is
 new_named = _api("PyType_GenericAlloc", _WORD, _WORD)
 _set_in_tuple = _api("PyTuple_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
-let_go = _api("Py_DecRef", _WORD, gives=types.void)  # 0 is ignored
+decref = _api("Py_DecRef", _WORD, gives=types.void)  # 0 is ignored
 
 
 @inlined
@@ -113,6 +113,6 @@ def answer(made):
     """Return `made` for a door, or 0 after releasing it when something failed before (a part that is 0 has
     set an exception)."""
     if has_failed():
-        let_go(made)
+        decref(made)
         return 0
     return made

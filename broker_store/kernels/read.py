@@ -29,10 +29,10 @@ from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_
 from broker_store.kernels.objects import (
     answer,
     bytes_data,
+    decref,
     door,
     has_failed,
     int_argument,
-    let_go,
     new_bytes,
     new_int,
     new_tuple,
@@ -300,7 +300,7 @@ def read_queue(self, arguments, count):
         _copy_runs(context, bytes_data(body))
     made = new_tuple(6)
     if made == 0:
-        let_go(body)
+        decref(body)
         return 0
     put_into_tuple(made, 0, new_int(stopped))
     put_into_tuple(made, 1, new_int(get(context, c.R_OFFSET)))

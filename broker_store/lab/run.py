@@ -185,11 +185,11 @@ def _outcome(
 def _sentence(lost: int, extra: int, may_lose: bool) -> str:
     if lost and may_lose:
         first = (
-            f"{_that_were_acknowledged(lost)} gone: with ASYNC_FLUSH an answer does not wait for the "
+            f"{_lost_words(lost)} gone: with ASYNC_FLUSH an answer does not wait for the "
             f"disk, and the power cut took what had not been synced."
         )
     elif lost:
-        first = f"{_that_were_acknowledged(lost)} gone, and that must not be."
+        first = f"{_lost_words(lost)} gone, and that must not be."
     else:
         first = "All that was acknowledged is there."
     if extra == 1:
@@ -204,7 +204,7 @@ def _sentence(lost: int, extra: int, may_lose: bool) -> str:
     )
 
 
-def _that_were_acknowledged(count: int) -> str:
+def _lost_words(count: int) -> str:
     return (
         "1 message that was acknowledged is" if count == 1 else f"{count} messages that were acknowledged are"
     )

@@ -56,10 +56,10 @@ class _Writer:
         if not (directory / MARK).is_file() or (directory / "store").exists():
             raise MisuseError(f"{directory} is no fresh crash lab")
         self._experiment, self._written = experiment, 0
-        disk = LabDisk(directory / "synced", self._meet)
+        disk = LabDisk(directory / "synced", self._kill_at)
         self._store = MessageStore(settings(directory / "store", experiment.flush), disk=disk)
 
-    def _meet(self, point: str, file: Path | None = None) -> None:
+    def _kill_at(self, point: str, file: Path | None = None) -> None:
         if point == self._experiment.point and self._written >= self._experiment.messages:
             _report({"killed": file.name if file is not None else ""})
             os.kill(os.getpid(), signal.SIGKILL)
@@ -73,7 +73,7 @@ class _Writer:
         def next_index_file() -> None:
             # The dispatch kernel stops here when a record has its unit and the index file has no room for its
             # keys.
-            self._meet("queue-index")
+            self._kill_at("queue-index")
             go_on()
 
         store.index.next_file = next_index_file  # type: ignore[method-assign]  # only of this store
@@ -82,7 +82,7 @@ class _Writer:
             if time.monotonic() > until:
                 break
             _report({"sent": number})
-            self._meet("before-copy")
+            self._kill_at("before-copy")
             queue_id = number % QUEUES
             pairs = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"n{number} every{number % 10}"}
             result = store.appender.put(
@@ -97,7 +97,7 @@ class _Writer:
             if not result.ok:
                 raise MisuseError(f"message {number} was answered {result.status.name}")
             self._written = number + 1
-            self._meet("after-copy")
+            self._kill_at("after-copy")
             self._until_confirmed(result.log_end)
             _report(
                 {

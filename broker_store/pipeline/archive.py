@@ -45,7 +45,7 @@ def archive(
     store: Path,
     live_page: Path | None,
     out: Path,
-    tell,
+    on_progress,
     step_bytes: int = STEP_BYTES,
 ) -> dict:
     """Extend the archive `out` to the end of the store.
@@ -83,7 +83,7 @@ def archive(
         days: dict[tuple[str, str], dict] = {}
         end = files[-1][2] if files else 0
         while done["to"] < end:
-            tell(
+            on_progress(
                 f"stretch {(done['to'] - begin) // step_bytes + 1} of {-(-(end - begin) // step_bytes)}", 0, 0
             )
             until = _step_end(store, files, done["to"], end, step_bytes, disk)

@@ -83,7 +83,7 @@ def audit(
     spark: SparkSession,
     store: Path,
     live_page: Path | None,
-    tell,
+    on_progress,
     delay_levels_ms: tuple[int, ...] = queue_unit.DEFAULT_DELAY_LEVELS_MS,
     partition_bytes: int = PARTITION_BYTES,
     noted: FileSizes | None = None,
@@ -95,7 +95,9 @@ def audit(
     Files are named as seen from the store. What is `not_compared` is left to `check_store`. `last_start` is
     the newest start of a broker that opened this store, `noted` are the sizes of files that it used.
     """
-    return _Audit(spark, store, live_page, tell, delay_levels_ms, partition_bytes, noted, last_start).run()
+    return _Audit(
+        spark, store, live_page, on_progress, delay_levels_ms, partition_bytes, noted, last_start
+    ).run()
 
 
 class _Audit:
@@ -104,13 +106,13 @@ class _Audit:
         spark,
         store: Path,
         live_page: Path | None,
-        tell,
+        on_progress,
         delay_levels_ms,
         partition_bytes: int,
         noted: FileSizes | None,
         last_start: LastStart | None,
     ):
-        self.spark, self.store, self.live_page, self.tell = spark, store, live_page, tell
+        self.spark, self.store, self.live_page, self.on_progress = spark, store, live_page, on_progress
         self.delay_levels_ms, self.partition_bytes, self.noted, self.last_start = (
             delay_levels_ms,
             partition_bytes,
@@ -125,7 +127,7 @@ class _Audit:
         self.counts: dict[str, int] = {}
 
     def run(self) -> dict:
-        self.tell("looking at the files", 0, 0)
+        self.on_progress("looking at the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
         has_log = self.disk.is_directory(self.store / "commitlog")
         self.files = splits.log_files(self.store, self.disk, self.live) if has_log else []
@@ -134,7 +136,7 @@ class _Audit:
             self.store, noted=self.noted, last_start=self.last_start, log_end=log_end, disk=self.disk
         )
         self.walk = walk
-        self._tell_names(walk)
+        self._report_names(walk)
         if not has_log and "log-missing" not in self.report.kinds:
             raise splits.no_store(self.store)
         if self.live is None:
@@ -145,7 +147,7 @@ class _Audit:
         self.gaps = self._check_names()
         self.index = self._index_files(walk)
         names = self._index_names()
-        self.tell("log, queues and index", 0, 0)
+        self.on_progress("log, queues and index", 0, 0)
         found = self._in_tasks(check_stretch, self._shared(), self._stretches())
         self.unreferenced_at = self._find_unreferenced(found)
         if self.unreferenced_at is not None and self.last_start.started_ms is None:
@@ -158,7 +160,7 @@ class _Audit:
             )
             found = self._in_tasks(check_stretch, self._shared(), self._stretches())
         of_index = self._index_audit()
-        self._tell_log(found, of_index)
+        self._report_log(found, of_index)
         # Slots may name entries of a file whose header counts none: then the header is damaged.
         geometry = walk.index_files.geometry
         if linked := [
@@ -166,7 +168,7 @@ class _Audit:
             for path, _, header in walk.index_files.files
             if geometry is not None
         ]:
-            self.tell("links of the index", 0, 0)
+            self.on_progress("links of the index", 0, 0)
             of_index.links([fault for faults in self._in_tasks(_links_of, None, linked) for fault in faults])
         of_index.headers()
         if not names <= self._index_names():
@@ -231,7 +233,7 @@ class _Audit:
             last_entry=ends[1],
         )
 
-    def _tell_names(self, walk: StoreCheck) -> None:
+    def _report_names(self, walk: StoreCheck) -> None:
         """What `check_store` says of names and lengths of files, found by the same code."""
         report = walk.load()
         for finding in report.findings:
@@ -298,7 +300,7 @@ class _Audit:
         geometry, is_in_use = self.walk.index_files.geometry, self.live is not None
         return IndexAudit(self.report, self.disk, self.index, geometry, self.files, self.late, is_in_use)
 
-    def _tell_log(self, found: list[Found], of_index: IndexAudit) -> None:
+    def _report_log(self, found: list[Found], of_index: IndexAudit) -> None:
         for name in ("records", "units", "entries") if self.index else ("records", "units"):
             self.counts[name] = sum(getattr(one, name) for one in found)
         self.counts["log_end"] = max(
@@ -329,18 +331,18 @@ class _Audit:
             if one.first_time is not None:
                 at, first_ms = one.first_time
                 if last_ms is not None and first_ms < last_ms:
-                    self._tell_time(at, rules.time_goes_back(last_ms - first_ms))
+                    self._report_time(at, rules.time_goes_back(last_ms - first_ms))
                 last_ms = one.last_ms
             for at, back_ms in one.times_back:
-                self._tell_time(at, rules.time_goes_back(back_ms))
+                self._report_time(at, rules.time_goes_back(back_ms))
             if one.times_back_more:
-                self._tell_time(
+                self._report_time(
                     one.times_back[-1][0],
                     rules.times_go_back_more(one.times_back_more),
                     one.times_back_more,
                 )
             for at, _, problem in one.damaged:
-                self._tell_damage(at, problem)
+                self._report_damage(at, problem)
             if one.damaged_more:
                 path, base, _ = self._file_of(one.damaged[-1][0])
                 at, more = one.damaged[-1][0] - base, one.damaged_more
@@ -353,16 +355,16 @@ class _Audit:
                 known.count += fault.count
                 known.first = min(known.first, fault.first)
                 known.runs += fault.runs
-        self._drop_told_twice(joined)
+        self._drop_repeated(joined)
         self._add_zeros_before(joined)
         for (kind, _, _), fault in sorted(joined.items(), key=lambda item: item[0]):
             if fault.count:
                 if kind == rules.QUEUE_OFFSET:
-                    self._tell_headers(fault)
+                    self._report_headers(fault)
                 elif kind == GIVEN_AGAIN:
-                    self._tell_given_again(fault)
+                    self._report_given_again(fault)
                 else:
-                    (self._tell_units if kind.startswith("unit-") else of_index.entries)(fault)
+                    (self._report_units if kind.startswith("unit-") else of_index.entries)(fault)
 
     def _find_unreferenced(self, found: list[Found]) -> int | None:
         """Return where the first damaged part of the log begins, when it lies in the last file and nothing
@@ -384,11 +386,11 @@ class _Audit:
         ends."""
         return next(file for file in reversed(self.files) if file[1] <= at)
 
-    def _tell_time(self, at: int, what: str, count: int = 1) -> None:
+    def _report_time(self, at: int, what: str, count: int = 1) -> None:
         path, base, _ = self._file_of(at)
         self.report.add(NOTE, rules.STORE_TIME, path, at - base, what, count)
 
-    def _tell_damage(self, at: int, problem: str) -> None:
+    def _report_damage(self, at: int, problem: str) -> None:
         path, base, _ = self._file_of(at)
         torn = problem.startswith(TORN)
         reaches = torn and any(self._last_reference(queue) > at for queue in self.queues)
@@ -398,7 +400,7 @@ class _Audit:
         self.report.add(severity, kind, path, at - base, problem)
 
     @staticmethod
-    def _drop_told_twice(joined: dict[tuple, Fault]) -> None:
+    def _drop_repeated(joined: dict[tuple, Fault]) -> None:
         """Take a unit that is reported as wrong or missing out of those that lead nowhere: of a queue in
         disorder, one task has its record and another the unit."""
         for (kind, topic, queue_id), fault in joined.items():
@@ -443,7 +445,7 @@ class _Audit:
         unit = splits.unit_at(queue.files[-1], queue.files[-1].end - 1, self.disk)
         return 0 if unit.is_pre_blank else unit.log_offset + unit.size
 
-    def _tell_headers(self, fault: Fault) -> None:
+    def _report_headers(self, fault: Fault) -> None:
         """Good records that state another place than the units that lead to them."""
         _, (at, _, _), _ = fault.first
         path, base, _ = self._file_of(at)
@@ -451,14 +453,14 @@ class _Audit:
         what = rules.offsets_in_no_record(first, last, f"{fault.topic}/{fault.queue_id}")
         self.report.add(ERROR, rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
-    def _tell_given_again(self, fault: Fault) -> None:
+    def _report_given_again(self, fault: Fault) -> None:
         """Records that state a place to which a unit of another good record leads."""
         number, (unit_at, _, _), (at, _, _) = fault.first
         path, base, _ = self._file_of(at)
         what = rules.offsets_given_again(fault.count, number, f"{fault.topic}/{fault.queue_id}", unit_at)
         self.report.add(ERROR, rules.QUEUE_OFFSET, path, at - base, what, fault.count)
 
-    def _tell_units(self, fault: Fault) -> None:
+    def _report_units(self, fault: Fault) -> None:
         queue = next(
             (one for one in self.queues if (one.topic, one.queue_id) == (fault.topic, fault.queue_id)), None
         )

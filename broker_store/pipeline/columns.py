@@ -1,7 +1,7 @@
 """The columns of each table, with Spark's names of their types. Light, because each plan of a query imports
 it.
 
-What each column has is in batches.py (records) and derived.py (the others). Columns in NOT_UNASKED are read
+What each column has is in batches.py (records) and derived.py (the others). Columns in ON_REQUEST are read
 only when they are named.
 """
 
@@ -66,9 +66,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "end_ms": "long",
     },
 }
-NOT_UNASKED = {"body_plain", "queued", "tags_code", "entry_hashes", "problem"}
+ON_REQUEST = {"body_plain", "queued", "tags_code", "entry_hashes", "problem"}
 
 
 def columns_of(table: str, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the columns of a table for a reader that requests `wanted`; None requests the default."""
-    return wanted or tuple(name for name in COLUMNS[table] if table != "records" or name not in NOT_UNASKED)
+    return wanted or tuple(name for name in COLUMNS[table] if table != "records" or name not in ON_REQUEST)

@@ -36,10 +36,10 @@ SHUFFLED_BYTES = 64 << 20  # of the log for each task of a shuffle
 # memory
 MOVED_BYTES = "16m"
 
-Tell = Callable[..., None]  # (step, partitions done, partitions, running partitions)
+OnProgress = Callable[..., None]  # (step, partitions done, partitions, running partitions)
 
 
-def quiet(text: str, done: int, total: int, running: int = 0) -> None:
+def ignore_progress(text: str, done: int, total: int, running: int = 0) -> None:
     """Report no progress."""
 
 
@@ -63,7 +63,7 @@ def audit(
     spark: SparkSession,
     store: Path,
     live_page: Path | None = None,
-    tell: Tell = quiet,
+    on_progress: OnProgress = ignore_progress,
     *,
     noted: FileSizes | None = None,
     last_start: LastStart | None = None,
@@ -74,9 +74,16 @@ def audit(
     from broker_store.pipeline.options import read_options
 
     given = read_options({"path": str(store), **options})
-    with telling(spark, tell) as tell:
+    with reporting(spark, on_progress) as on_progress:
         return run(
-            spark, store, live_page, tell, given.delay_levels_ms, given.partition_bytes, noted, last_start
+            spark,
+            store,
+            live_page,
+            on_progress,
+            given.delay_levels_ms,
+            given.partition_bytes,
+            noted,
+            last_start,
         )
 
 
@@ -85,29 +92,29 @@ def archive(
     store: Path,
     out: Path,
     live_page: Path | None = None,
-    tell: Tell = quiet,
+    on_progress: OnProgress = ignore_progress,
     **limits: int,
 ) -> dict:
     """Run broker_store.pipeline.archive."""
     from broker_store.pipeline.archive import archive as run
 
-    with telling(spark, tell) as tell, shuffles_of(spark, store):
-        return run(reader_of(spark, store, live_page), store, live_page, out, tell, **limits)
+    with reporting(spark, on_progress) as on_progress, shuffles_of(spark, store):
+        return run(reader_of(spark, store, live_page), store, live_page, out, on_progress, **limits)
 
 
 def statistics(
     spark: SparkSession,
     store: Path,
     live_page: Path | None = None,
-    tell: Tell = quiet,
+    on_progress: OnProgress = ignore_progress,
     damage: str = "skip",
     **only: object,
 ) -> dict:
     """Run broker_store.pipeline.statistics; `only` are options of the source (topic, from_time, to_time)."""
     from broker_store.pipeline.statistics import statistics as run
 
-    with telling(spark, tell) as tell, shuffles_of(spark, store):
-        return run(reader_of(spark, store, live_page), tell, damage, only)
+    with reporting(spark, on_progress) as on_progress, shuffles_of(spark, store):
+        return run(reader_of(spark, store, live_page), on_progress, damage, only)
 
 
 def lineage(
@@ -115,7 +122,7 @@ def lineage(
     store: Path,
     key: str,
     live_page: Path | None = None,
-    tell: Tell = quiet,
+    on_progress: OnProgress = ignore_progress,
     damage: str = "skip",
     **only: object,
 ) -> dict:
@@ -133,8 +140,8 @@ def lineage(
     )
     rows = reader_of(spark, store, live_page)(columns=columns, damage=damage, **only)
     named = [f.col("properties")[name] == key for name in ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")]
-    with telling(spark, tell) as tell:
-        tell("looking for the key", 0, 0)
+    with reporting(spark, on_progress) as on_progress:
+        on_progress("looking for the key", 0, 0)
         own = rows.where(f.array_contains("keys", key) | (f.col("unique_key") == key) | named[0] | named[1])
         found = [row.asDict() for row in own.orderBy("log_offset").limit(MAX_LINEAGE + 1).collect()]
     return {
@@ -207,9 +214,9 @@ def shuffles_of(spark: SparkSession, store: Path) -> Iterator[None]:
 
 
 @contextmanager
-def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
-    """Report how many partitions of a step are done while the block runs; yields a `tell` for the next step's
-    name.
+def reporting(spark: SparkSession, on_progress: OnProgress) -> Iterator[OnProgress]:
+    """Report how many partitions of a step are done while the block runs; yields the function that begins the
+    next step.
 
     Spark divides a step into successive stages, and plans a stage when the one before has ended. Done
     partitions stay counted, so within a step `done` never decreases; the total increases when a stage begins.
@@ -223,7 +230,7 @@ def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
     def name(text: str, done: int, total: int) -> None:
         before.update(seen)
         step[0] = text
-        tell(text, done, total)
+        on_progress(text, done, total)
 
     def watch() -> None:
         while not ended.wait(PROGRESS_SECONDS):
@@ -237,7 +244,7 @@ def telling(spark: SparkSession, tell: Tell) -> Iterator[Tell]:
                     sum(getattr(stage, name) for stage in stages)
                     for name in ("numCompletedTasks", "numTasks", "numActiveTasks")
                 )
-                tell(text, done, total, running)
+                on_progress(text, done, total, running)
 
     watcher = threading.Thread(target=watch, name="pipeline-progress", daemon=True)
     watcher.start()

@@ -97,7 +97,7 @@ def open_session(cache: Path, cores: int | None = None, heap: str = "1g", **more
     os.environ["JAVA_HOME"] = str(java_home(cache))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     listens = {}
-    if is_here(master):
+    if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         listens = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     # The JVM starts the workers in a directory of its choice; they must find this package.
@@ -175,7 +175,7 @@ def _temporary_files_in(directory: Path) -> Iterator[None]:
             os.environ["TMPDIR"] = before
 
 
-def is_here(master: str) -> bool:
+def is_local(master: str) -> bool:
     """True if a Spark master is this process or another one on loopback."""
     return (
         re.fullmatch(r"local(\[.*\])?|spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+", master) is not None

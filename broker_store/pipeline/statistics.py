@@ -30,7 +30,7 @@ CELLS = {"topics": ("topic",), "tags": ("topic", "tags"), "groups": ("group",), 
 NAMES = ("topic", "tags", "group", "hour_ms")
 
 
-def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) -> dict:
+def statistics(read: Callable[..., DataFrame], on_progress, damage: str, only: dict) -> dict:
     """Return the statistics, most messages first; times in milliseconds since 1970, sizes in bytes of whole
     records.
 
@@ -42,7 +42,7 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
     def rows(columns: str) -> DataFrame:
         return read(columns=columns, damage=damage, **only)
 
-    tell("sizes, delays and keys", 0, 0)
+    on_progress("sizes, delays and keys", 0, 0)
     totals = _beside(
         _sizes_and_delays(_named(rows("topic,store_time,born_time,record_bytes,tags,properties"))),
         _distinct_keys(_named(rows("topic,store_time,tags,keys,properties"))),
@@ -58,7 +58,7 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
     }
     found["hours"].sort(key=lambda row: row["hour_ms"])
 
-    tell("queues and times", 0, 0)
+    on_progress("queues and times", 0, 0)
     spans = (
         rows("topic,queue_id,store_time")
         .groupBy("topic", "queue_id")
@@ -73,11 +73,11 @@ def statistics(read: Callable[..., DataFrame], tell, damage: str, only: dict) ->
     for topic in found["topics"]:
         topic |= span_of[topic["topic"]]
 
-    tell("hot keys", 0, 0)
+    on_progress("hot keys", 0, 0)
     hot = _hot(rows("topic,keys"))
     index = []
     if not only:
-        tell("index", 0, 0)
+        on_progress("index", 0, 0)
         index = _index(read)
     return {
         **found,

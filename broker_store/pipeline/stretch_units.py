@@ -273,7 +273,7 @@ class StretchUnits:
         unit that points before the log.
 
         A unit of zeros before that number is damage. A unit that is missing according to a record in the log
-        is reported once, as missing (`_drop_told_twice` in audit.py).
+        is reported once, as missing (`_drop_repeated` in audit.py).
         """
         log_begin, queue = self._findings.store.log_begin, self._queues[name]
         if not log_begin or not self._findings.stretch.is_first or not queue.queue.files:

@@ -27,7 +27,7 @@ class ClientHandlers:
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
-        parts.clients.on_group_changed = self._tell_members
+        parts.clients.on_group_changed = self._notify_members
 
     def handlers(self) -> Handlers:
         return {
@@ -75,7 +75,7 @@ class ClientHandlers:
                 check_topic(subscription.topic)
                 filters.of_heartbeat(subscription)
 
-    def _tell_members(self, group: ConsumerGroup) -> None:
+    def _notify_members(self, group: ConsumerGroup) -> None:
         if not self._parts.settings.notify_consumer_ids_changed_enable:
             return
         config = self._parts.groups.get(group.name)

@@ -139,7 +139,7 @@ class Consume:
         channel = parked.channel
         if channel.paused:
             parked.reading = True
-            channel.when_resumed(lambda: self._look_again(parked))
+            channel.when_resumed(lambda: self._resume_retry(parked))
             return
         parked.reading = True
         self._read(parked.pull, parked.offset, lambda result: self._retried(parked, result))
@@ -158,7 +158,7 @@ class Consume:
                     else:
                         self._answer(pull, self._empty(pull.header, GetStatus.OFFSET_RESET, offset))
 
-    def _look_again(self, parked: ParkedPull[Pull]) -> None:
+    def _resume_retry(self, parked: ParkedPull[Pull]) -> None:
         parked.reading = False
         self._retry(parked)
 

@@ -92,7 +92,7 @@ class Registration:
             return
         self._register_embedded(changed)
         for peer in self.peers:
-            peer.tell(changed)
+            peer.add_changes(changed)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic from the routes of all name servers, for the dashboard. mqadmin does this itself."""
@@ -216,7 +216,7 @@ class _Peer:
         connection."""
         return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
-    def tell(self, changed: Sequence[TopicConfig]) -> None:
+    def add_changes(self, changed: Sequence[TopicConfig]) -> None:
         self._changed.update({config.name: config for config in changed})
         self._wake.set()
 

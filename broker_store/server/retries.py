@@ -131,7 +131,7 @@ class Retries:
         command, channel, group, origin = context
         # The origin is a property, which may have any text, so only a topic that exists gets a meter.
         if result.status is PutStatus.PUT_OK and self._parts.topics.get(origin) is not None:
-            self._parts.statistics.gave_back(group, origin)
+            self._parts.statistics.sent_back(group, origin)
         if command.flag & 2 or channel.closed:
             return
         if result.status is PutStatus.PUT_OK:

@@ -30,7 +30,7 @@ from broker_store.client import (
     ReceivedMessage,
     TopicRoute,
 )
-from broker_store.client.giving_back import COMPRESSION_BITS
+from broker_store.client.send_back import COMPRESSION_BITS
 from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic

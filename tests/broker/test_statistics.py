@@ -144,7 +144,7 @@ def test_groups_and_topics_are_forgotten_from_both_sides():
     for group in "gh":
         for topic in "tu":
             statistics.delivered(group, topic, 3, 30, cold=True)
-            statistics.gave_back(group, topic)
+            statistics.sent_back(group, topic)
     statistics.tick(1_000)
     assert statistics.out_rate("t") == 6 and set(statistics.active_topics()) == {"t", "u"}
     statistics.forget_topic("t")

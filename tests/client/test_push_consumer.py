@@ -11,7 +11,7 @@ from broker_store.client import (
     PushConsumer,
     RetryLater,
     assignment,
-    giving_back,
+    send_back,
 )
 from broker_store.client import push_consumer as module
 from broker_store.errors import MisuseError
@@ -189,7 +189,7 @@ def nobody_takes_back(monkeypatch):
     async def refuse(self, message, level):
         raise AnswerError(RequestCode.CONSUMER_SEND_MSG_BACK, 1, "look message by offset failed", "broker")
 
-    monkeypatch.setattr(giving_back.GivingBack, "_ask", refuse)
+    monkeypatch.setattr(send_back.SendBack, "_ask", refuse)
 
 
 async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(

@@ -220,13 +220,13 @@ def test_progress_never_goes_back_within_a_step(monkeypatch):
         return found[0]
 
     spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=Tracker))
-    with jobs.telling(spark, lambda *given: told.put(given)) as tell:
-        tell("topics", 0, 0)
+    with jobs.reporting(spark, lambda *given: told.put(given)) as on_progress:
+        on_progress("topics", 0, 0)
         until((2, 5, 2), 0, 5, 2, 2)
         until((5, 5, 0), 0, 5, 5, 0)
         assert until((5, 7, 1), 1, 2, 0, 1) == "topics"
         until((7, 7, 0), 1, 2, 2, 0)
-        tell("keys", 0, 0)
+        on_progress("keys", 0, 0)
         while told.get(timeout=10) != ("keys", 0, 0):
             pass
         assert until((1, 4, 2), 2, 4, 1, 2) == "keys"

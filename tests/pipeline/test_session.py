@@ -72,7 +72,7 @@ def test_the_wrapper_leaves_out_one_argument_and_keeps_every_other_as_it_is(tmp_
     ],
 )
 def test_only_a_master_on_another_machine_opens_more_than_loopback(master, here):
-    assert session.is_here(master) is here
+    assert session.is_local(master) is here
 
 
 KILLED_WHILE_SPARK_STARTS = """

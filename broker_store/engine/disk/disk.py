@@ -420,11 +420,11 @@ class Disk:
             raise store_error(error, "mapping", path) from error
         try:
             beyond = ctypes.c_ubyte(1)
-            told = (
+            given = (
                 LIBC.mincore(address + pages * PAGE + BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond)) == 0
                 and not beyond.value & 1
             )
-            if not told or not ask_pages_at(
+            if not given or not ask_pages_at(
                 address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))
             ):
                 return None

@@ -206,7 +206,7 @@ class Reads:
             )
             if stopped < c.READ_UNENTERED:
                 break
-            if not self._stops.can_go_on(stopped, queue, request.offset):
+            if not self._stops.can_continue_read(stopped, queue, request.offset):
                 return self._get_cold(queue, request, done)
         else:
             return self._get_cold(queue, request, done)
@@ -322,7 +322,7 @@ class Reads:
 
     def _query_again(self, stopped: int, wait: bool, *question) -> KeyQueryResult | Future[KeyQueryResult]:
         for _ in range(MAX_STOPS):
-            if not self._stops.can_look_on(stopped):
+            if not self._stops.can_continue_lookup(stopped):
                 break
             stopped = find_records(KeyQueryResult, self._address, *question)
             if stopped.__class__ is KeyQueryResult:

@@ -62,7 +62,7 @@ class RecordReads:
             found = read_record(self._address, log_offset)
             if found.__class__ is bytes:
                 return found
-            if not self._stops.can_look_on(found):
+            if not self._stops.can_continue_lookup(found):
                 break
         return None
 

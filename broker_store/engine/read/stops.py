@@ -35,7 +35,7 @@ class ReadStops:
         self._log, self._queues, self._index, self._words = log, queues, index, words
         self._wake, self._on_damage = wake, on_damage
 
-    def can_go_on(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
+    def can_continue_read(self, stopped: int, queue: ConsumeQueue, offset: int) -> bool:
         """Handle a stop of a read of a queue; return False when the read would wait for the disk. Raises
         StoreError."""
         if stopped == c.READ_UNENTERED:
@@ -48,7 +48,7 @@ class ReadStops:
             return self._map(file)
         return file.residency.ask(words[c.R_ASK_PLACE], words[c.R_ASK_BYTES], words[c.R_ROUND])
 
-    def can_look_on(self, stopped: int) -> bool:
+    def can_continue_lookup(self, stopped: int) -> bool:
         """Handle a stop of a lookup; return False when it would wait for the disk, or a record may have to be
         left out. Raises StoreError."""
         if stopped == c.LOOKUP_DOUBTFUL:

@@ -1,9 +1,9 @@
-"""How a message that was not consumed comes again.
+"""Sends a message that was not consumed back to its broker, which delivers it again.
 
-The broker that has it is asked to store it under the group's retry topic (CONSUMER_SEND_MSG_BACK). When that
-cannot be, because the broker is away or no longer has the message, it is sent to the retry topic like any
-other, as Java does: another broker may take it. In both ways the broker counts attempts and sends what had
-too many to the dead letters.
+The broker that has the message is asked to store it under the group's retry topic
+(CONSUMER_SEND_MSG_BACK). This fails if the broker cannot be reached or no longer has the message. Then the
+client sends the message to the retry topic like any other, as Java's does: another broker may store it. In
+both ways the broker counts attempts, and moves a message with too many to the dead letters.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 TO_DEAD_LETTERS = -1
 # The level of the first retry; each further one is a step longer (docs/spec/store-behaviour.md section 11).
 FIRST_LEVEL = 3
-INNER_GROUP = "CLIENT_INNER_PRODUCER"  # the name that Java's client has for it
+INNER_GROUP = "CLIENT_INNER_PRODUCER"  # the group of such a producer in Java's client
 COMPRESSION_BITS = record.SYS_COMPRESSED | record.SYS_COMPRESSION_MASK
 
 
-class GivingBack:
+class SendBack:
     """`max_retries` of None leaves the number of attempts to the group's settings at the broker."""
 
     def __init__(self, session: Session, reader: QueueReader, group: str, max_retries: int | None):
@@ -37,14 +37,14 @@ class GivingBack:
         self._group, self._max_retries = group, max_retries
         self._producer: Producer | None = None
 
-    async def give_back(self, message: ReceivedMessage, level: int) -> None:
-        """Have the message come again after the time of a delay level, 0 for the broker's choice. Raises
+    async def send_back(self, message: ReceivedMessage, level: int) -> None:
+        """Have the message delivered again after the time of a delay level, 0 for the broker's choice. Raises
         ClientError."""
         try:
             await self._ask(message, level)
         except ClientError as error:
             log.info(
-                "%s sends %r to its retry topic, since it could not be given back: %s",
+                "%s sends %r to its retry topic, since it could not be sent back: %s",
                 self._group,
                 message,
                 error,
@@ -94,6 +94,6 @@ class GivingBack:
         )
 
     async def close(self) -> None:
-        """End the connection of its own, if there is one. Idempotent."""
+        """Close the producer that retried sends, if there is one. Idempotent."""
         if self._producer is not None:
             await self._producer.close()
