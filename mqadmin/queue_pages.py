@@ -39,7 +39,7 @@ from broker_store.units import fact_of
 from mqadmin import audit
 from mqadmin.jobs import kinds, queue
 from mqadmin.jobs.worker import AllowedJob
-from mqadmin.views.asked import refusal_alone, refusals
+from mqadmin.views.query_parameters import refusal_alone, refusals
 from mqadmin.web import roles
 from mqadmin.web.admin_site import OF_QUEUES, unavailable
 

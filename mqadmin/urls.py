@@ -9,7 +9,7 @@ from django.views.generic import RedirectView
 
 from mqadmin.api.metrics import metrics
 from mqadmin.views import registry
-from mqadmin.views.asked import only, text
+from mqadmin.views.query_parameters import only, text
 
 admin.autodiscover()
 

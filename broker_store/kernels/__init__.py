@@ -3,7 +3,7 @@
 Every kernel takes integers (addresses of memory that its caller holds) and returns an integer. State lies in
 one int64 array, `context`; `kernels/context.py` names each of its words. A kernel returns a stop code
 *before* it changes anything for a case that it does not handle, and Python then handles it. Python's own
-objects are read and made only in `objects.py` (doors) and `describe.py` (messages).
+objects are read and made only in `objects.py` (entry points) and `describe.py` (messages).
 
 Numba's compile cache checks only the module of the outer function, so an edit of an inlined function in
 another module would leave stale machine code in use (docs/durability.md section 7). The cache directory is

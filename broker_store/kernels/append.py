@@ -53,7 +53,7 @@ from broker_store.kernels.memory import (
 from broker_store.kernels.objects import (
     argument,
     bytes_data,
-    door,
+    entry_point,
     has_failed,
     int_argument,
     new_int,
@@ -402,7 +402,7 @@ def _begin(context, now_ms, kind):
     return _go_on(context)
 
 
-@door
+@entry_point
 def append_group(self, arguments, count):
     """(context, tuple of messages, store time, 1 when each body is a batch) -> DONE or a stop code.
 
@@ -420,7 +420,7 @@ def append_group(self, arguments, count):
     return new_int(_begin(context, now_ms, is_batch))
 
 
-@door
+@entry_point
 def append_waited(self, arguments, count):
     """(context, bytes of waiting records, their length, how many, store time, row of the topic that they wait
     in, address of times or 0, address of room for properties) -> DONE or a stop code.
@@ -448,7 +448,7 @@ def append_waited(self, arguments, count):
     return new_int(_begin(context, now_ms, _WAITED))
 
 
-@door
+@entry_point
 def append_on(self, arguments, count):
     """(context) -> DONE or a stop code: continue the group after its stop was handled."""
     if count != 1:

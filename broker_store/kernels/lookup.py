@@ -21,7 +21,7 @@ from broker_store.kernels.objects import (
     argument,
     bytes_data,
     decref,
-    door,
+    entry_point,
     has_failed,
     int_argument,
     new_bytes,
@@ -291,7 +291,7 @@ def _records(context, count):
     return records
 
 
-@door
+@entry_point
 def find_records(self, arguments, count):
     """(KeyQueryResult, read context, topic, key, most, begin ms, end ms) -> the result, in the order of the
     log; or LOOKUP_*"""
@@ -335,7 +335,7 @@ def find_records(self, arguments, count):
     return answer(made)
 
 
-@door
+@entry_point
 def read_record(self, arguments, count):
     """(read context, log offset) -> the record, no bytes when no sound one begins there; or LOOKUP_*"""
     if count != 2:

@@ -1,15 +1,15 @@
-"""Doors: compiled functions that Python calls with its own objects and that return objects.
+"""Entry points: compiled functions that Python calls with its own objects and that return objects.
 
-    Python ──(bound to an address by ctypes, once)──► PyCFunction ──► door ──► kernels (integers only)
+    Python ──(bound to an address by ctypes, once)──► PyCFunction ──► entry point ──► kernels (integers only)
 
 A call through Numba's dispatcher costs 0.1 to 0.2 µs before the kernel starts, and its results must be read
 word by word and made into objects, with a call for each. A short read or a key lookup takes no longer than
-that. So the few kernels that are called so often have a door: it reads strings and ints through CPython's C
-API (documented functions only, no layout of an object is assumed), calls the kernels, and makes the answer.
-It runs with the interpreter lock held.
+that. So the few kernels that are called most often have an entry point. It reads strings and ints through
+CPython's C API (documented functions only, no layout of an object is assumed), calls the kernels, and makes
+the answer. It runs with the interpreter lock held.
 
 Every function of the C API here takes and returns addresses of objects as int64, 0 for a failure with an
-exception set. A door returns a new reference, or 0 after it has released what it made.
+exception set. An entry point returns a new reference, or 0 after it has released what it made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _new_function.restype = ctypes.py_object
 _new_function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def door(function: Callable[[int, int, int], int]) -> Callable:
+def entry_point(function: Callable[[int, int, int], int]) -> Callable:
     """Compile `function(self, arguments, count)` and return the Python function that calls it with any
     arguments."""
     compiled = cfunc(_WORD(_WORD, _WORD, _WORD), cache=True)(function)
@@ -74,7 +74,7 @@ decref = _api("Py_DecRef", _WORD, gives=types.void)  # 0 is ignored
 
 @inlined
 def argument(arguments, number):
-    """Return the address of an argument, which the door's caller holds."""
+    """Return the address of an argument, which the caller of the entry point holds."""
     return load64(arguments + 8 * number)
 
 
@@ -110,8 +110,8 @@ def put_into_tuple(target, number, item):
 
 @inlined
 def answer(made):
-    """Return `made` for a door, or 0 after releasing it when something failed before (a part that is 0 has
-    set an exception)."""
+    """Return `made` for an entry point, or 0 after releasing it when something failed before (a part that is
+    0 has set an exception)."""
     if has_failed():
         decref(made)
         return 0

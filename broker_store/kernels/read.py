@@ -30,7 +30,7 @@ from broker_store.kernels.objects import (
     answer,
     bytes_data,
     decref,
-    door,
+    entry_point,
     has_failed,
     int_argument,
     new_bytes,
@@ -277,7 +277,7 @@ def _copy_runs(context, target):
         target += length
 
 
-@door
+@entry_point
 def read_queue(self, arguments, count):
     """(context, queue row, offset, max count, max bytes, tags, tag count) -> (READ_*, next offset, minimum,
     maximum, records, count of them)"""

@@ -21,7 +21,7 @@ from mqadmin.admin.rows import ClusterAdmin, counted
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.store_models import Group
-from mqadmin.views.asked import whole
+from mqadmin.views.query_parameters import whole
 from mqadmin.web import roles
 
 

@@ -28,9 +28,9 @@ from broker_store.rest.problems import MAX_NAMED, MEDIA_TYPE, Problem, problem_o
 from broker_store.units import document_of
 from mqadmin.api import schemas, system
 from mqadmin.api.auth import AUTH
+from mqadmin.api.body_parser import OneValueParser
+from mqadmin.api.field_errors import wrong_field
 from mqadmin.api.parameters import only_declared
-from mqadmin.api.reading import OneValueParser
-from mqadmin.api.wrong import wrong_field
 from mqadmin.views import registry
 from mqadmin.web.failures import note_database_failure, note_store_failure
 from mqadmin.web.problem_responses import problem_response

@@ -32,7 +32,7 @@ from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.overview import State
-from mqadmin.views.asked import Reader, moment_of, refusals, refused, whole
+from mqadmin.views.query_parameters import Reader, moment_of, refusals, refused, whole
 from mqadmin.web import roles
 from mqadmin.web.failures import note_store_failure
 
@@ -66,7 +66,7 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
             request.caller = roles.caller_of(request.user)
             if not request.caller.may(role):
                 request.refused = request.caller
-                return trouble(
+                return failure_page(
                     request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}."
                 )
             if wrong := refusals(request.GET, {} if request.method == "POST" else takes):
@@ -81,19 +81,19 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                     status=503 if request.htmx else 200,
                 )
             except (NotFoundError, NameError_) as error:
-                return trouble(request, 404, "Not found", f"{capital(said(error))}.")
+                return failure_page(request, 404, "Not found", f"{capital(said(error))}.")
             except Problem as problem:
-                return trouble(request, problem.status, problem.title, sentence_of(problem))
+                return failure_page(request, problem.status, problem.title, sentence_of(problem))
             except StoreError as error:
                 note_store_failure(request, error)
-                return trouble(
+                return failure_page(
                     request,
                     500,
                     "The store could not be read",
                     f"{capital(said(error))}. The doctor of the page Store finds all damage.",
                 )
             except TimeoutError:
-                return trouble(
+                return failure_page(
                     request, 504, "Took too long", "The outcome is unknown; check it before you repeat it."
                 )
 
@@ -127,9 +127,9 @@ def to_login(request: HttpRequest) -> HttpResponse:
     return redirect_to_login(request.get_full_path())
 
 
-def trouble(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+def failure_page(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
     return render(
-        request, "trouble.html", {"title": title, "sentence": sentence, "status": status}, status=status
+        request, "failure.html", {"title": title, "sentence": sentence, "status": status}, status=status
     )
 
 

@@ -26,7 +26,7 @@ from django.template.response import TemplateResponse
 from unfold.sites import UnfoldAdminSite
 
 from broker_store.rest.problems import Problem
-from mqadmin.views.asked import PART, Reader, refusal_alone, refusals, text
+from mqadmin.views.query_parameters import PART, Reader, refusal_alone, refusals, text
 
 UNREADABLE = "The list has no such part, or a value of a filter cannot be read."
 

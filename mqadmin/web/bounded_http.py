@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from broker_store.rest.http import MAX_FORM_BYTES, most_body_bytes
 from broker_store.rest.problems import MEDIA_TYPE, Problem
-from mqadmin.web.http_door import CountedTransport, Door, Peer, Refusal
+from mqadmin.web.peers import CountedTransport, Peer, Peers, Refusal
 
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
 BODY_SECONDS = 30.0  # from the end of the header to the last byte of its body
@@ -46,9 +46,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     transport: CountedTransport  # type: ignore[assignment]  # what `connection_made` gives
 
-    def __init__(self, *arguments, door: Door, **named):
+    def __init__(self, *arguments, peers: Peers, **named):
         super().__init__(*arguments, **named)
-        self.door = door
+        self.peers = peers
         self.peer: Peer  # from connection_made on
         self._refusal: Refusal | None = None
         self._header_bytes = self._header_fields = self._body_bytes = self._held_bytes = 0
@@ -59,7 +59,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
         super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]  # has what is called
-        self.peer, refusal = self.door.take(self.transport, self)
+        self.peer, refusal = self.peers.take(self.transport, self)
         if refusal is not None:
             self._refuse(refusal)
 
@@ -76,10 +76,10 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         self._let_go()
-        self.door.gone(self.transport)
+        self.peers.gone(self.transport)
 
     def judge_time(self, now_s: float) -> None:
-        """Refuse a request that is not complete in time. Called by the door."""
+        """Refuse a request that is not complete in time. Called by `Peers`."""
         peer = self.peer
         if self.flow.read_paused:
             return peer.wait_for(peer.waits_for, now_s)  # we do not read: this time does not count
@@ -95,7 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
         return self._refuse(Refusal(f"slow HTTP {peer.waits_for}", problem, round(waited_s), round(limit_s)))
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether all requests are answered and no other has begun."""
         return (
             self.peer.waits_for == ""
@@ -212,11 +212,11 @@ class BoundedHttp(HttpToolsProtocol):
         self._judge_body(self._body_bytes)
         if self._cycles:  # a body that comes after its answer is dropped
             self._held_bytes += len(body)
-            self.door.body_bytes += len(body)
-            if self.door.body_bytes > MAX_BODIES_BYTES:
+            self.peers.body_bytes += len(body)
+            if self.peers.body_bytes > MAX_BODIES_BYTES:
                 problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
                 raise self._stop(
-                    Refusal("HTTP bodies under way", problem, self.door.body_bytes, MAX_BODIES_BYTES)
+                    Refusal("HTTP bodies under way", problem, self.peers.body_bytes, MAX_BODIES_BYTES)
                 )
         super().on_body(body)
 
@@ -240,7 +240,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with the refusal when no other answer has begun, read nothing more, and end."""
-        self.door.refused(
+        self.peers.refused(
             refusal.cause,
             value=refusal.value,
             limit=refusal.limit,
@@ -250,7 +250,7 @@ class BoundedHttp(HttpToolsProtocol):
         can_answer = (
             not self.pipeline
             and not any(cycle.response_started for cycle in self._cycles)
-            and not self.door.is_crowded(self.peer)
+            and not self.peers.is_crowded(self.peer)
         )
         self._let_go()
         self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
@@ -277,7 +277,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def _give_bodies_back(self) -> None:
-        self.door.body_bytes -= self._held_bytes
+        self.peers.body_bytes -= self._held_bytes
         self._held_bytes = 0
 
 
@@ -286,16 +286,16 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
 
     transport: CountedTransport  # type: ignore[assignment]  # that of the HTTP connection before
 
-    def __init__(self, *arguments, door: Door, **named):
+    def __init__(self, *arguments, peers: Peers, **named):
         super().__init__(*arguments, **named)
-        self.door = door
+        self.peers = peers
         self.peer: Peer  # from connection_made on
         self._allowance = float(WEBSOCKET_BURST_BYTES)
         self._allowed_s = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
         super().connection_made(transport)
-        self.peer = self.door.peer_of(self.transport)
+        self.peer = self.peers.peer_of(self.transport)
         self.peer.protocol = self
         self.peer.wait_for("", self.loop.time())
 
@@ -316,7 +316,7 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self.door.gone(self.transport)
+        self.peers.gone(self.transport)
 
     async def send(self, message) -> None:
         await super().send(message)
@@ -325,7 +325,7 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """False: a page that is open holds it."""
         return False
 
@@ -333,7 +333,7 @@ class BoundedWebsocket(WebSocketsSansIOProtocol):
         """Do nothing: a websocket need not send, and uvicorn's pings find peers that are gone."""
 
     def _end(self, cause: str, value: int, limit: int) -> None:
-        self.door.refused(cause, value=value, limit=limit, who=self.peer.who)
+        self.peers.refused(cause, value=value, limit=limit, who=self.peer.who)
         self.transport.abort()
 
 

@@ -6,7 +6,7 @@ it, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages m
 recovers.
 
 It listens at a TCP port and at a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs
-of the same user. Limits of connections are in http_door.py and bounded_http.py.
+of the same user. Limits of connections are in peers.py and bounded_http.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import uvicorn
 from django.conf import settings
 
 from mqadmin.web.bounded_http import BoundedHttp, BoundedWebsocket
-from mqadmin.web.http_door import Door
+from mqadmin.web.peers import Peers
 from mqadmin.web.refusals import count_refusal
 from mqadmin.web.trusted_proxies import LOOPBACK
 
@@ -81,7 +81,7 @@ async def serve(
     taken."""
     if application is None:
         from mqadmin.web.asgi import application
-    door = Door(
+    peers = Peers(
         count_refusal,
         max_of_address=settings.WEB_CONNECTIONS,
         unbounded=(*LOOPBACK, *settings.TRUSTED_PROXIES),
@@ -96,8 +96,8 @@ async def serve(
     config = uvicorn.Config(
         application,
         lifespan="off",
-        http=functools.partial(BoundedHttp, door=door),  # type: ignore[arg-type]  # called as a class is
-        ws=functools.partial(BoundedWebsocket, door=door),  # type: ignore[arg-type]  # the same
+        http=functools.partial(BoundedHttp, peers=peers),  # type: ignore[arg-type]  # called as a class is
+        ws=functools.partial(BoundedWebsocket, peers=peers),  # type: ignore[arg-type]  # the same
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
         # Frames are small and many: to compress them costs the loop more than it saves
         ws_per_message_deflate=False,

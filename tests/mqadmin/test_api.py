@@ -15,7 +15,7 @@ from django.contrib.auth.models import Group as UserGroup
 from django.test import AsyncClient
 
 from broker_store.rest.problems import Problem
-from mqadmin.api.reading import OneValueParser
+from mqadmin.api.body_parser import OneValueParser
 from mqadmin.cluster.current import install_cluster
 from mqadmin.jobs import kinds
 from mqadmin.views.jobs.api import NewJob

@@ -1,5 +1,5 @@
 """A query parameter that a route does not have is refused by its name, at every route of REST; of pages:
-test_asked.py."""
+test_query_parameters.py."""
 
 from __future__ import annotations
 

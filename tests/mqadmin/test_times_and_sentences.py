@@ -10,7 +10,7 @@ from django.core.management import CommandError
 from rq.job import Job
 
 from broker_store.rest.problems import CODES
-from mqadmin.api import wrong
+from mqadmin.api import field_errors
 from mqadmin.jobs import queue
 from mqadmin.management import hints
 from tests.mqadmin.test_commands import broker, cluster, run  # noqa: F401  (fixtures)
@@ -169,7 +169,7 @@ def test_a_form_that_acts_comes_back_with_what_was_typed(
     ],
 )
 def test_what_is_wrong_with_a_field_is_told_in_our_words(entry, sentence):
-    assert wrong.reason(entry) == sentence
+    assert field_errors.reason(entry) == sentence
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from broker_store.errors import NameError_
 from broker_store.formats import index_file
 from mqadmin.management import hints
 from mqadmin.management.commands.topic import Command
-from mqadmin.views.asked import whole
+from mqadmin.views.query_parameters import whole
 from mqadmin.web.bounded_http import _why_malformed
 
 

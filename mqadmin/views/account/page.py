@@ -20,7 +20,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
 from mqadmin.models import FirstLogin
-from mqadmin.views.asked import only, text
+from mqadmin.views.query_parameters import only, text
 from mqadmin.web import logins
 from mqadmin.web.middleware import MUST_SET_PASSWORD
 from mqadmin.web.refusals import count_refusal

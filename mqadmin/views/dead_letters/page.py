@@ -17,8 +17,8 @@ from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs import dead_letters, queue
 from mqadmin.jobs.kinds import RESEND
 from mqadmin.jobs.left_out import of_group
-from mqadmin.views.asked import text, whole
 from mqadmin.views.page import page
+from mqadmin.views.query_parameters import text, whole
 
 DEFAULT_LIMIT = 1_000  # of one run, by default
 

@@ -10,9 +10,9 @@ from django.urls import path
 from broker_store.formats import names
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.groups import timelines
 from mqadmin.views.page import KindOfList, drawn, page, part_of
+from mqadmin.views.query_parameters import PART, one_of, text
 
 KIND_WORDS = {"normal": "Groups", "system": "System"}
 KINDS = (*KIND_WORDS, "all")

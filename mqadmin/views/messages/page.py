@@ -16,9 +16,9 @@ from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.messages import Found
-from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.messages.facts import Neighbours, row_of, shown_message
-from mqadmin.views.page import WrongField, draw, of_field, page, trouble, window
+from mqadmin.views.page import WrongField, draw, failure_page, of_field, page, window
+from mqadmin.views.query_parameters import one_of, text, whole
 from mqadmin.views.store.journey.facts import shown_journey
 from mqadmin.web.answers import cut, in_pieces
 
@@ -138,7 +138,7 @@ async def message_bytes(request, log_offset, part):
     """The record, or its body as stored, as a file: never shown by the browser, whatever is in it."""
     stored, raw = await current_cluster().search.message_at(log_offset)
     if part not in ("record", "body"):
-        return trouble(request, 404, "Not found", "A message has a record and a body.")
+        return failure_page(request, 404, "Not found", "A message has a record and a body.")
     response = in_pieces(cut(raw if part == "record" else stored.body), "application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="{stored.log_offset:020d}.{part}"'
     return response

@@ -10,8 +10,8 @@ from django.urls import path
 from mqadmin.cluster.current import current_cluster
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.condition import NOT_MEASURED, Condition
-from mqadmin.views.asked import one_of
 from mqadmin.views.page import page
+from mqadmin.views.query_parameters import one_of
 from mqadmin.web import live
 
 CONDITION_SECONDS = 1.0  # that the page waits for the first measurement; its stream brings later ones

@@ -25,10 +25,10 @@ from mqadmin.jobs import pipeline, queue, runs, schedules
 from mqadmin.jobs.facts import Job, JobProgress, Schedule
 from mqadmin.process import run_file
 from mqadmin.templatetags import units
-from mqadmin.views.asked import moment_of
 from mqadmin.views.jobs import facts as jobs_facts
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
 from mqadmin.views.pipeline.reports import report_of
+from mqadmin.views.query_parameters import moment_of
 
 MAX_ASKED = 1_024  # characters of a field that is drawn again
 MAX_CELLS = 240  # then a cell stands for several partitions

@@ -14,8 +14,8 @@ from broker_store.facts.exposure import Exposure
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.store import LogFile
-from mqadmin.views.asked import PART, one_of, text, whole
 from mqadmin.views.page import drawn, page
+from mqadmin.views.query_parameters import PART, one_of, text, whole
 from mqadmin.views.store.facts import with_dispatched
 
 QUEUES_PER_PART = 50

@@ -8,8 +8,8 @@ from django.urls import path
 from broker_store.formats import names
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.asked import PART, one_of, text
 from mqadmin.views.page import KindOfList, drawn, page, part_of
+from mqadmin.views.query_parameters import PART, one_of, text
 
 KIND_WORDS = {"normal": "Topics", "retry": "Retry", "dlq": "Dead letters", "system": "System"}
 SORTS = ("name", "messages", "in", "out")

@@ -14,8 +14,8 @@ from broker_store.errors import FieldError, NameError_, NotFoundError
 from broker_store.facts.bytes.place import KINDS, Kind, Place
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.asked import one_of, text, whole
 from mqadmin.views.page import capital, draw, page, said
+from mqadmin.views.query_parameters import one_of, text, whole
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, shown
 
 ASKED = ("topic", "name", "offset", "unit", "slot", "entry", "queue", "length")

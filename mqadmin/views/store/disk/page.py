@@ -14,8 +14,8 @@ from broker_store.facts.disk_scan import MAX_RETENTION_HOURS
 from broker_store.facts.marks import Mark, UsePoint
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.asked import text, whole
 from mqadmin.views.page import drawn, page
+from mqadmin.views.query_parameters import text, whole
 from mqadmin.views.view import Part
 
 FACTS = "store/disk/facts.html"

@@ -17,8 +17,8 @@ from broker_store.formats import names
 from broker_store.formats.index_file import check_name
 from broker_store.units import Moment, fields_of, json_name, small_by_field
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.asked import one_of, text
 from mqadmin.views.page import WrongField, of_field, page, window
+from mqadmin.views.query_parameters import one_of, text
 from mqadmin.views.view import Part
 
 CHAINS = "store/index/chains.html"

@@ -16,7 +16,7 @@ from mqadmin.audit import aaudited
 from mqadmin.jobs import queue
 from mqadmin.jobs.facts import Job
 from mqadmin.jobs.parameters import LAB_TAKES
-from mqadmin.views.page import page, trouble
+from mqadmin.views.page import failure_page, page
 from mqadmin.views.store.recoveries import facts as recoveries
 
 ROWS = 10
@@ -66,7 +66,7 @@ async def _shown(asked: dict[str, str], errors: dict[str, str]) -> LabPage:
 async def _start(request):
     if not request.caller.may("operator"):
         request.refused = request.caller
-        return trouble(
+        return failure_page(
             request, 403, "Not allowed", f"This needs the role operator; you are {request.caller.role}."
         )
     parameters = {

@@ -13,8 +13,8 @@ from broker_store.rest.problems import Problem
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs import queue
-from mqadmin.views.asked import PART, one_of
 from mqadmin.views.page import page, slice_of
+from mqadmin.views.query_parameters import PART, one_of
 from mqadmin.views.store.recoveries import facts as kept
 
 

@@ -18,7 +18,8 @@ import pytest
 from django.conf import settings
 
 from broker_store.rest.http import MAX_FORM_BYTES
-from mqadmin.web import bounded_http, http_door, server
+from mqadmin.web import bounded_http, server
+from mqadmin.web import peers as bounds
 from mqadmin.web.trusted_proxies import LOOPBACK, connection_site, proxies_of
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -33,21 +34,21 @@ class World:
         self.refused: list[tuple[str, dict]] = []
         self.application, self.tmp_path = application, tmp_path
         self.writers: list[asyncio.StreamWriter] = []
-        self.door: http_door.Door = None  # type: ignore[assignment]
+        self.peers: bounds.Peers = None  # type: ignore[assignment]
 
     async def begin(
         self, monkeypatch, max_connections: int, max_of_address: int, unbounded: tuple | None
     ) -> None:
         monkeypatch.setattr(server, "count_refusal", lambda cause, **case: self.refused.append((cause, case)))
 
-        def door(refused, **given):
+        def peers(refused, **given):
             given |= {"max_of_address": max_of_address} | (
                 {} if unbounded is None else {"unbounded": unbounded}
             )
-            self.door = http_door.Door(refused, max_connections, **given)
-            return self.door
+            self.peers = bounds.Peers(refused, max_connections, **given)
+            return self.peers
 
-        monkeypatch.setattr(server, "Door", door)
+        monkeypatch.setattr(server, "Peers", peers)
         self.socket = self.tmp_path / "run" / "web.sock"
         self.served = await server.serve(
             asyncio.get_running_loop(), "127.0.0.1", 0, self.socket, application=self.application
@@ -61,7 +62,7 @@ class World:
     async def connect(
         self, sent: bytes = b"", *, local: bool = False, of: str = "127.0.0.1"
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        count = len(list(self.door))
+        count = len(list(self.peers))
         reader, writer = await (
             asyncio.open_unix_connection(str(self.socket))
             if local
@@ -69,7 +70,7 @@ class World:
         )
         self.writers.append(writer)
         writer.write(sent)
-        await until(lambda: len(list(self.door)) > count or reader.at_eof() or count > 0)
+        await until(lambda: len(list(self.peers)) > count or reader.at_eof() or count > 0)
         return reader, writer
 
     async def ask(self, sent: bytes) -> bytes:
@@ -78,7 +79,7 @@ class World:
         return await reader.read()
 
     def later(self, seconds: float) -> None:
-        self.door.sweep(asyncio.get_running_loop().time() + seconds)
+        self.peers.sweep(asyncio.get_running_loop().time() + seconds)
 
     def causes(self) -> list[str]:
         return [cause for cause, _ in self.refused]
@@ -127,7 +128,7 @@ def open_world(tmp_path, monkeypatch, caplog):
     @asynccontextmanager
     async def opened(
         application=plain,
-        max_connections: int = http_door.MAX_CONNECTIONS,
+        max_connections: int = bounds.MAX_CONNECTIONS,
         max_of_address: int = 200,
         unbounded: tuple | None = None,
     ) -> AsyncIterator[World]:
@@ -147,9 +148,9 @@ def open_world(tmp_path, monkeypatch, caplog):
 async def test_a_header_that_drips_ends_after_ten_seconds_with_408(open_world):
     async with open_world() as world:
         opened = [await world.connect(b"GET / HTTP/1.1\r\nHost: loc") for _ in range(30)]
-        await until(lambda: sum(peer.waits_for == "header" for peer in world.door) == 30)
+        await until(lambda: sum(peer.waits_for == "header" for peer in world.peers) == 30)
         world.later(5.0)  # from now; the machine may have taken some of the ten seconds itself
-        assert len(list(world.door)) == 30 and world.refused == []
+        assert len(list(world.peers)) == 30 and world.refused == []
         for _, writer in opened:
             writer.write(b"a")  # a byte more changes nothing: the time counts from the first
         await asyncio.sleep(0)
@@ -178,7 +179,7 @@ async def test_a_connection_that_rests_between_two_requests_stays_and_a_blank_li
         writer.write(GET)
         await reader.readuntil(b"answered 0")
         writer.write(b"\r\n")
-        await until(lambda: [peer.waits_for for peer in world.door] == ["header"])
+        await until(lambda: [peer.waits_for for peer in world.peers] == ["header"])
         world.later(10.1)
         assert status_of(await reader.read()) == 408
 
@@ -262,7 +263,7 @@ async def test_what_is_too_large_or_no_http_is_answered_at_once_and_counted(open
         assert (status_of(answer), world.causes()) == (status, [cause])
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == status
         assert b"connection: close" in answer
-        assert world.door.body_bytes == 0
+        assert world.peers.body_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ async def test_a_chunked_body_ends_at_the_bound_and_its_application_hears_that_i
             await writer.drain()
         assert status_of(await reader.read()) == 413
         await until(lambda: heard == ["http.disconnect"])
-        assert world.causes() == ["HTTP body too large"] and world.door.body_bytes == 0
+        assert world.causes() == ["HTTP body too large"] and world.peers.body_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ async def test_a_body_that_drips_ends_after_thirty_seconds_with_408(open_world):
         reader, writer = await world.connect(
             b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\na"
         )
-        await until(lambda: [peer.waits_for for peer in world.door] == ["body"])
+        await until(lambda: [peer.waits_for for peer in world.peers] == ["body"])
         world.later(29.9)
         assert world.refused == []
         world.later(30.1)
@@ -366,7 +367,7 @@ async def test_a_body_that_nobody_reads_is_not_the_peers_fault(open_world):
         reader, writer = await world.connect(
             b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % MIB + bytes(MIB)
         )
-        await until(lambda: any(peer.protocol.flow.read_paused for peer in world.door))
+        await until(lambda: any(peer.protocol.flow.read_paused for peer in world.peers))
         world.later(40.0)
         go_on.set()
         assert (await reader.readuntil(b"answered 1048576")) and world.refused == []
@@ -383,17 +384,17 @@ async def test_all_bodies_together_are_bounded_and_given_back(open_world, monkey
     request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000)
     async with open_world(slow) as world:
         first, _ = await world.connect(request)
-        await until(lambda: world.door.body_bytes == 60_000)
+        await until(lambda: world.peers.body_bytes == 60_000)
         assert status_of(await world.ask(request)) == 503 and world.causes() == ["HTTP bodies under way"]
         gone, writer = await world.connect(
             b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + bytes(30_000)
         )
-        await until(lambda: world.door.body_bytes == 90_000)
+        await until(lambda: world.peers.body_bytes == 90_000)
         writer.transport.abort()
-        await until(lambda: world.door.body_bytes == 60_000)
+        await until(lambda: world.peers.body_bytes == 60_000)
         go_on.set()
         await first.readuntil(b"answered 60000")
-        await until(lambda: world.door.body_bytes == 0)
+        await until(lambda: world.peers.body_bytes == 0)
 
 
 async def test_requests_in_advance_are_bounded_and_those_within_are_answered_in_order(open_world):
@@ -422,7 +423,7 @@ async def test_a_full_port_answers_503_and_the_local_socket_goes_on(open_world):
     async with open_world(max_connections=3) as world:
         for _ in range(3):
             await world.connect(b"GET ")
-        await until(lambda: len(list(world.door)) == 3)
+        await until(lambda: len(list(world.peers)) == 3)
         assert status_of(await world.ask(b"")) == 503
         assert world.causes() == ["too many HTTP connections"] and world.refused[0][1]["limit"] == 3
         reader, _ = await world.connect(GET, local=True)
@@ -437,7 +438,7 @@ async def test_a_full_port_ends_a_connection_that_rests_for_one_that_asks(open_w
         reader, _ = await world.connect(GET)
         await reader.readuntil(b"answered 0")
         assert await resting.read() == b"" and world.refused == []
-        assert len(list(world.door)) == 2
+        assert len(list(world.peers)) == 2
 
 
 async def test_300_slow_clients_of_one_address_leave_room_for_others(open_world):
@@ -450,11 +451,11 @@ async def test_300_slow_clients_of_one_address_leave_room_for_others(open_world)
         assert (case["value"], case["limit"]) == (201, 200) and case["said"].startswith(
             "200 connections of 127.0.0.2 are open"
         )
-        await until(lambda: len(list(world.door)) <= 200 + http_door.MAX_ADDRESS_LINGERING)
+        await until(lambda: len(list(world.peers)) <= 200 + bounds.MAX_ADDRESS_LINGERING)
         reader, _ = await world.connect(GET, of="127.0.0.3")
         await reader.readuntil(b"answered 0")
         world.later(bounded_http.LINGER_SECONDS)
-        await until(lambda: len(list(world.door)) == 201)
+        await until(lambda: len(list(world.peers)) == 201)
 
 
 async def test_an_address_beyond_its_part_is_answered_503_and_its_resting_connection_makes_room(open_world):
@@ -466,9 +467,9 @@ async def test_an_address_beyond_its_part_is_answered_503_and_its_resting_connec
         await world.connect(b"GET ")
         reader, writer = await world.connect(GET)
         await reader.readuntil(b"answered 0")
-        assert await resting.read() == b"" and world.refused == [] and len(list(world.door)) == 3
+        assert await resting.read() == b"" and world.refused == [] and len(list(world.peers)) == 3
         writer.write(b"GET ")
-        await until(lambda: sum(peer.waits_for == "header" for peer in world.door) == 2)
+        await until(lambda: sum(peer.waits_for == "header" for peer in world.peers) == 2)
         answer = await world.ask(b"")
         assert status_of(answer) == 503 and b"BROKER_WEB_CONNECTIONS" in answer
 
@@ -481,7 +482,7 @@ async def test_loopback_has_no_part_and_a_bound_of_0_is_none(open_world, bounds)
         opened = [await world.connect(GET) for _ in range(20)]
         for reader, _ in opened:
             await reader.readuntil(b"answered 0")
-        assert world.refused == [] and len(list(world.door)) == 20
+        assert world.refused == [] and len(list(world.peers)) == 20
 
 
 def test_connections_count_by_address_by_ipv6_site_and_not_for_proxies():
@@ -512,7 +513,7 @@ def test_connections_count_by_address_by_ipv6_site_and_not_for_proxies():
 async def test_the_setting_and_the_proxies_reach_the_door(monkeypatch, settings):
     given = {}
     monkeypatch.setattr(
-        server, "Door", lambda refused, **more: given.update(more) or http_door.Door(refused, **more)
+        server, "Peers", lambda refused, **more: given.update(more) or bounds.Peers(refused, **more)
     )
     settings.WEB_CONNECTIONS, settings.TRUSTED_PROXIES = 7, proxies_of(["10.0.0.1"])
     served = await server.serve(asyncio.get_running_loop(), "127.0.0.1", 0, application=plain)
@@ -521,14 +522,14 @@ async def test_the_setting_and_the_proxies_reach_the_door(monkeypatch, settings)
 
 
 async def test_those_who_are_told_that_there_is_no_room_are_bounded_too(open_world, monkeypatch):
-    monkeypatch.setattr(http_door, "MAX_LINGERING", 4)
+    monkeypatch.setattr(bounds, "MAX_LINGERING", 4)
     async with open_world(max_connections=1) as world:
         await world.connect(b"GET ")
         opened = [await world.connect(b"GET ") for _ in range(20)]
         await until(lambda: len(world.refused) == 20)
-        await until(lambda: len(list(world.door)) <= 5)
+        await until(lambda: len(list(world.peers)) <= 5)
         world.later(bounded_http.LINGER_SECONDS)
-        await until(lambda: len(list(world.door)) == 1)
+        await until(lambda: len(list(world.peers)) == 1)
         assert len(opened) == 20
 
 
@@ -539,19 +540,19 @@ def large_answer(size: int):
     return large
 
 
-async def begin_to_read_nothing(world: World) -> tuple[asyncio.StreamReader, http_door.Peer]:
+async def begin_to_read_nothing(world: World) -> tuple[asyncio.StreamReader, bounds.Peer]:
     """One that asked for more than the kernel's buffers take and reads none of it."""
     reader, _ = await world.connect(GET)
-    await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.door))
+    await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.peers))
     world.later(0.0)
     await until(lambda: reader._paused)
-    [peer] = world.door
+    [peer] = world.peers
     await until(lambda taken=[-1]: taken[-1] == peer.transport.taken or taken.append(peer.transport.taken))
     world.later(0.0)
     return reader, peer
 
 
-async def read_until_taken(reader: asyncio.StreamReader, peer: http_door.Peer, count: int) -> None:
+async def read_until_taken(reader: asyncio.StreamReader, peer: bounds.Peer, count: int) -> None:
     taken = peer.transport.taken
     while peer.transport.taken < taken + count:
         await reader.read(16 << 10)
@@ -564,12 +565,12 @@ async def test_who_does_not_read_an_answer_ends_after_a_minute_and_who_reads_slo
         reader, peer = await begin_to_read_nothing(world)
         world.later(59.0)
         for seconds in (60, 120, 180):
-            await read_until_taken(reader, peer, http_door.MIN_TAKEN_BYTES)
+            await read_until_taken(reader, peer, bounds.MIN_TAKEN_BYTES)
             world.later(seconds)
-        assert world.refused == [] and len(list(world.door)) == 1
+        assert world.refused == [] and len(list(world.peers)) == 1
         world.later(241.0)
         assert world.causes() == ["answer not read"] and world.refused[0][1]["limit"] == 60
-        await until(lambda: list(world.door) == [])
+        await until(lambda: list(world.peers) == [])
 
 
 async def test_who_reads_a_little_now_and_then_ends_too(open_world):
@@ -581,7 +582,7 @@ async def test_who_reads_a_little_now_and_then_ends_too(open_world):
         # Something leaves the broker's buffer, and that was enough
         while peer.transport.get_write_buffer_size() == unsent:
             await reader.read(1 << 10)
-        peer.taken = peer.transport.taken - http_door.MIN_TAKEN_BYTES + 1  # in the minute before
+        peer.taken = peer.transport.taken - bounds.MIN_TAKEN_BYTES + 1  # in the minute before
         world.later(61.0)
         assert world.causes() == ["answer not read"]
 
@@ -593,13 +594,13 @@ async def test_unread_answers_of_all_are_bounded_and_the_largest_ends(open_world
     async with open_world(large) as world:
         for path in (b"/", b"/large", b"/"):
             await world.connect(GET.replace(b"/", path, 1))
-        await until(lambda: sum(peer.transport.get_write_buffer_size() > 0 for peer in world.door) == 3)
-        sizes = sorted(peer.transport.get_write_buffer_size() for peer in world.door)
-        monkeypatch.setattr(http_door, "MAX_UNSENT_BYTES", sum(sizes) - 1)
+        await until(lambda: sum(peer.transport.get_write_buffer_size() > 0 for peer in world.peers) == 3)
+        sizes = sorted(peer.transport.get_write_buffer_size() for peer in world.peers)
+        monkeypatch.setattr(bounds, "MAX_UNSENT_BYTES", sum(sizes) - 1)
         world.later(1.0)
         assert world.causes() == ["unread answers"]
         await until(
-            lambda: sorted(peer.transport.get_write_buffer_size() for peer in world.door) == sizes[:2]
+            lambda: sorted(peer.transport.get_write_buffer_size() for peer in world.peers) == sizes[:2]
         )
 
 
@@ -641,7 +642,7 @@ async def test_a_websocket_stays_while_nothing_comes_and_counts_among_the_connec
         await websocket(world)
         await websocket(world)
         world.later(3_600)
-        assert len(list(world.door)) == 2
+        assert len(list(world.peers)) == 2
         assert status_of(await world.ask(GET)) == 503
 
 
@@ -672,17 +673,17 @@ async def test_a_websocket_that_never_reads_ends(open_world):
 
     async with open_world(talks) as world:
         await websocket(world)
-        await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.door))
+        await until(lambda: any(peer.transport.get_write_buffer_size() for peer in world.peers))
         world.later(0.0)
         sizes = [0]
-        while sizes[-1] != (size := sum(peer.transport.get_write_buffer_size() for peer in world.door)):
+        while sizes[-1] != (size := sum(peer.transport.get_write_buffer_size() for peer in world.peers)):
             sizes.append(size)
             await asyncio.sleep(0.05)
         world.later(1.0)
         assert max(sizes) <= 2 * MIB
         world.later(70.0)
         assert world.causes() == ["answer not read"]
-        await until(lambda: list(world.door) == [])
+        await until(lambda: list(world.peers) == [])
 
 
 @pytest.mark.parametrize(

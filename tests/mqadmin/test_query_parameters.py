@@ -12,7 +12,7 @@ import pytest
 from django.http import QueryDict
 from django.urls import get_resolver
 
-from mqadmin.views import asked
+from mqadmin.views import query_parameters
 from tests.mqadmin.test_access import MATRIX, World, routes, world  # noqa: F401
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,7 +53,7 @@ def values() -> list[tuple[str, str]]:
     found = []
     for pattern in get_resolver().url_patterns:
         for name, reader in getattr(pattern.callback, "takes", {}).items() if pattern.callback else ():
-            if reader is not asked.text:
+            if reader is not query_parameters.text:
                 found.append((f"/{pattern.pattern}", name))
     return found
 
@@ -173,10 +173,15 @@ def test_a_page_that_acts_takes_nothing_in_its_address(client_of_role, fake_clus
 
 def test_the_address_without_what_is_wrong_keeps_the_rest():
     address = QueryDict("kind=all&sort=evil&q=o%26x")
-    wrong = asked.refusals(
-        address, {"kind": asked.one_of("all"), "sort": asked.one_of("name"), "q": asked.text}
+    wrong = query_parameters.refusals(
+        address,
+        {
+            "kind": query_parameters.one_of("all"),
+            "sort": query_parameters.one_of("name"),
+            "q": query_parameters.text,
+        },
     )
-    assert list(wrong) == ["sort"] and asked.refused(address, wrong).right == "kind=all&q=o%26x"
+    assert list(wrong) == ["sort"] and query_parameters.refused(address, wrong).right == "kind=all&q=o%26x"
 
 
 @pytest.mark.parametrize(

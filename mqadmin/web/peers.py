@@ -1,6 +1,6 @@
 """The connections of the dashboard's port and local socket, and what they may hold together.
 
-`Door` knows the connections and judges them each second: how many there are, what a peer leaves unread, and
+`Peers` has the connections, and checks them each second: how many there are, what a peer leaves unread, and
 what waits for a peer too long. What one connection may send is in bounded_http.py.
 
 One address (an IPv6 one with its site) has a part of the port's connections, so a single client leaves room
@@ -77,12 +77,12 @@ class CountedTransport:
 
 
 class BoundedProtocol(Protocol):
-    """What the door calls of a connection's protocol (mqadmin/web/bounded_http.py)."""
+    """What `Peers` calls of a connection's protocol (mqadmin/web/bounded_http.py)."""
 
     loop: asyncio.AbstractEventLoop
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the connection may be ended to make room."""
 
     def judge_time(self, now_s: float) -> None:
@@ -139,7 +139,7 @@ class Peer:
         return now_s - self.taken_at_s > UNREAD_SECONDS
 
 
-class Door:
+class Peers:
     """The connections of the port and of the local socket, and their limits together. `refused` counts."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Door:
 
     def _no_room_for(self, site: str | None) -> Refusal | None:
         most = self.max_of_address
-        if site is not None and most and self._of_site[site] >= most and not self._end_one_that_rests(site):
+        if site is not None and most and self._of_site[site] >= most and not self._close_an_idle_one(site):
             said = f"{most:,} connections of {site} are open, as many as one address may have"
             problem = Problem(
                 "busy",
@@ -193,7 +193,7 @@ class Door:
             )
             return Refusal("HTTP connections of one address", problem, self._of_site[site] + 1, most)
         many = self.max_connections
-        if self._remote >= many and not self._end_one_that_rests():
+        if self._remote >= many and not self._close_an_idle_one():
             return Refusal(
                 "too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many
             )
@@ -249,14 +249,14 @@ class Door:
         self._timer = loop.call_later(SWEEP_SECONDS, self._swept, loop)
         self.sweep(loop.time())
 
-    def _end_one_that_rests(self, site: str | None = None) -> bool:
+    def _close_an_idle_one(self, site: str | None = None) -> bool:
         """End the connection (of `site`, where one is given) that has rested longest. Return whether there
         was one."""
         of_site = (peer for peer in self._peers.values() if not peer.is_local and site in (None, peer.site))
-        resting = [peer for peer in of_site if peer.protocol.rests]
-        if not resting:
+        idle = [peer for peer in of_site if peer.protocol.is_idle]
+        if not idle:
             return False
-        longest = min(resting, key=lambda peer: peer.since_s)
+        longest = min(idle, key=lambda peer: peer.since_s)
         longest.transport.abort()
         self.gone(longest.transport)
         return True
