@@ -237,7 +237,19 @@ class BrokerProcess:
         self.store.tick()
 
     async def stop(self) -> None:
-        """Close ports and answer waiting pulls, then close the store. Idempotent."""
+        """Close ports and answer waiting pulls, then close the store. Idempotent.
+
+        Raises StoreError when the store cannot be closed. Threads are no longer measured then either.
+        """
+        try:
+            await self._stop_parts()
+        finally:
+            if self._thread_watch is not None:
+                self.threads.stop()
+                await self._in_thread(self._thread_watch.stop)
+                self._thread_watch = None
+
+    async def _stop_parts(self) -> None:
         history = None if self.parts is None else self.parts.history
         if self._sampler is not None and history is not None:
             sampler = self._sampler
@@ -254,10 +266,6 @@ class BrokerProcess:
             self.store.close()
         else:
             await self._in_thread(self.store.close)
-        if self._thread_watch is not None:
-            self.threads.stop()
-            await self._in_thread(self._thread_watch.stop)
-            self._thread_watch = None
 
     @property
     def ports(self) -> dict[str, str]:

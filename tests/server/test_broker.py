@@ -20,6 +20,7 @@ from broker_store.config.load import load_settings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.config.store import StoreSettings
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError
+from broker_store.facts import threads
 from broker_store.formats import record
 from broker_store.messages import Message
 from broker_store.nameserver.handlers import NameServer
@@ -458,6 +459,27 @@ async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, cap
         and f"{tmp_path / 'recoveries'}: is " in warning.getMessage()
         and "ove it out" in warning.getMessage()
     )
+
+
+async def test_threads_are_no_longer_measured_after_a_stop_whose_store_does_not_close(tmp_path, monkeypatch):
+    settings = load_settings(
+        None,
+        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        store_root=tmp_path / "store",
+    )
+    process = BrokerProcess(settings, with_name_server=False)
+    await process.start()
+    close = process.store.close
+
+    def fails() -> None:
+        close()
+        raise StoreError("the disk failed")
+
+    monkeypatch.setattr(process.store, "close", fails)
+    with pytest.raises(StoreError):
+        await process.stop()
+    assert threads.of_process() is None
+    assert "thread-watch" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_brokers_own(tmp_path):
