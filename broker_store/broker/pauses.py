@@ -3,6 +3,9 @@ read and none is answered.
 
 A timer that is due every PERIOD_S notes how late it runs. A pause that begins within a period is measured up
 to PERIOD_S too short, so short pauses are not noticed at all.
+
+The probe of facts/threads.py measures turns of the loop more finely. It cannot replace the timer: its thread
+stands still with the process, so it sees a stopped process only if a call to the loop was waiting then.
 """
 
 from __future__ import annotations
