@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from broker_store.engine.last_minute import LastMinute
+from broker_store.engine.status.last_minute import LastMinute
 
 HAND_OVER_S = 0.0002  # a thread wakes in 0.02 ms; on a busy machine the caller must not wait longer
 

@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from broker_store.engine.last_minute import KEPT_SECONDS, LastMinute
 from broker_store.engine.status.histograms import Histograms
+from broker_store.engine.status.last_minute import KEPT_SECONDS, LastMinute
 from broker_store.engine.worker import WorkerThread
 from broker_store.facts.distributions import Distribution, distribution
 from broker_store.kernels.lock_probe import TIMESPEC_WORDS, rest

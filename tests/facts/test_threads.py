@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from broker_store.engine.last_minute import KEPT_SECONDS, LastMinute
+from broker_store.engine.status.last_minute import KEPT_SECONDS, LastMinute
 from broker_store.engine.worker import Worker
 from broker_store.facts import threads
 from broker_store.facts.threads import LOOP, Counted, ThreadTimes, place_in_turn
