@@ -35,15 +35,15 @@ from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from mqadmin.facts.condition import Condition
+from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.facts.groups import Group, GroupDetail, OffsetMove
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
+from mqadmin.facts.offset_ranges import Range
 from mqadmin.facts.overview import Overview, State
 from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Topic, TopicDetail
 from mqadmin.facts.waiting import SHOWN_HALVES, Halves, MessageFate, Retries, Waiting
-from mqadmin.jobs.facts import ResendPlan
-from mqadmin.jobs.left_out import Range
 from mqadmin.views.store.cache.facts import CachePicture
 from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.store.layout.facts import Both

@@ -16,8 +16,8 @@ Such a letter does not keep back those after it, and the next run tries it again
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -32,26 +32,20 @@ from broker_store.client import (
 )
 from broker_store.client.send_back import COMPRESSION_BITS
 from broker_store.errors import MisuseError, NameError_
-from broker_store.formats import properties, record
+from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
-from broker_store.messages import GetRequest, GetStatus
-from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
-from mqadmin.jobs.left_out import Range, ranges_of, within
+from mqadmin.facts.dead_letters import NO_RETRY_TOPIC, RESENDER
+from mqadmin.facts.offset_ranges import Range, ranges_of
+from mqadmin.jobs.facts import Resent
 
 SENT: Final = "sent"
 SKIPPED: Final = "skipped"  # it does not name its topic
 WITHOUT_TOPIC: Final = "without_topic"  # its topic does not exist, or takes no messages
 Fate = Literal["sent", "skipped", "without_topic"]
-RESENDER = "CID_RMQ_SYS_DEAD_LETTERS"
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
 LETTERS_PER_PULL = 32  # letters of one pull
-MAX_READ = 10_000  # records read for a plan: about a tenth of a second
-NO_RETRY_TOPIC = (
-    "no retry topic that takes messages: it comes when a consumer of the group connects. Send them to "
-    "their topics meanwhile"
-)
 # Properties that made the broker delay the message, or that it wrote at the first delivery.
 DROPPED = (
     properties.DELAY,
@@ -180,113 +174,6 @@ class _Run:
                     await self._reader.commit(queue, at)
                 self._report(self._counts[SENT])
         return at
-
-
-def plan(
-    store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str],
-    is_taken: Callable[[str], bool], left_out: Mapping[int, Sequence[Range]],
-) -> ResendPlan:  # fmt: skip
-    """Return what `resend` would do now, without sending. For a thread: it reads at most MAX_READ records.
-
-    `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was
-    left out of these; `topics` are the names of those that exist; `is_taken(topic)` is whether messages of it
-    are taken.
-    """
-    topic = dead_letter_topic(group)
-    read = _TopicCounts(store, topic)
-    taken_up_before = 0
-    again, others = [], []
-    for queue_id, place in sorted(places.items()):
-        low, end = store.reads.min_offset(topic, queue_id), store.reads.max_offset(topic, queue_id)
-        at = min(max(place or 0, low), end)
-        waiting = within(left_out.get(queue_id, ()), low, at)
-        again += [(queue_id, *stretch) for stretch in waiting]
-        others.append((queue_id, at, end))
-        taken_up_before += at - low
-    for stretch in again:
-        read.add(*stretch)
-
-    def sendable() -> int:
-        return sum(count for name, count in read.counts.items() if name and (to == "group" or is_taken(name)))
-
-    left_out_before = sum(end - first for _, first, end in again)
-    left = max(0, sendable() - limit)
-    messages = left_out_before - left
-    room, taken_up = max(0, limit - sendable()), list(again)
-    of_limit = min(limit, sendable())
-    for queue_id, at, end in others:
-        count = min(room, end - at)
-        room -= count
-        of_limit += count
-        messages += count
-        left += end - at - count
-        if count:
-            taken_up.append((queue_id, at, at + count))
-            read.add(queue_id, at, at + count)
-    skipped = read.counts.get("", 0)
-    names = [(name, count) for name, count in read.counts.most_common() if name]
-    without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
-    cannot = (
-        f"The group has {NO_RETRY_TOPIC}."
-        if to == "group" and messages and not is_taken(retry_topic(group))
-        else ""
-    )
-    stretches: dict[int, list[int]] = {}  # store times rise with the offsets of a queue
-    for queue_id, first, end in taken_up:
-        stretches.setdefault(queue_id, []).extend((first, end - 1))
-    times = [
-        store.reads.times.store_time_at(topic, queue_id, offset)
-        for queue_id, offsets in stretches.items()
-        for offset in (offsets[0], offsets[-1])
-    ]
-    known = [time_ms for time_ms in times if time_ms is not None and time_ms > 0]
-    is_complete = read.counts.total() >= messages
-    return ResendPlan(
-        group=group,
-        to=to,
-        limit=limit,
-        goes_to=retry_topic(group) if to == "group" else None,
-        messages=messages,
-        left=left,
-        sent_before=taken_up_before - left_out_before,
-        left_out_before=left_out_before,
-        topics=[
-            TopicOfLetters(topic=name, messages=count, exists=name in topics, is_taken=is_taken(name))
-            for name, count in names
-        ],
-        skipped=skipped,
-        without_topic=without_topic,
-        to_send=0 if cannot else min(limit, messages - skipped - without_topic),
-        cannot=cannot,
-        complete=is_complete,
-        # Not all topics of those left out before were read
-        of_limit=of_limit if is_complete else min(limit, messages),
-        oldest_ms=min(known, default=None),
-        newest_ms=max(known, default=None),
-    )
-
-
-class _TopicCounts:
-    """Counts dead letters by the topic that they are of ("" where they have no name of one), at most MAX_READ
-    of them."""
-
-    def __init__(self, store: Any, topic: str):
-        self._store, self._topic, self._read = store, topic, 0
-        self.counts: Counter[str] = Counter()
-
-    def add(self, queue_id: int, at: int, end: int) -> None:
-        while at < end and self._read < MAX_READ:
-            result = self._store.reads.get_blocking(
-                GetRequest(self._topic, queue_id, at, min(end - at, MAX_READ - self._read, 512), 1 << 20)
-            )
-            stored = (
-                list(record.decode_all(result.body, check_crc=False))
-                if result.status is GetStatus.FOUND
-                else []
-            )
-            self._read += max(1, len(stored))
-            self.counts.update(one.properties.get(properties.RETRY_TOPIC) or "" for one in stored)
-            at = max(at + 1, result.next_offset)
 
 
 async def _send(producer: Producer, taken: _Taken, group: str, to: str, message: ReceivedMessage) -> Fate:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import models, transaction
 
-Range = tuple[int, int]  # first offset, and the offset after the last
+from mqadmin.facts.offset_ranges import Range, within
 
 
 class LeftOutLetters(models.Model):
@@ -78,21 +78,3 @@ def of_group(group: str) -> dict[int, list[Range]]:
     ):
         found.setdefault(queue_id, []).append((first, end))
     return found
-
-
-def within(ranges: Iterable[Range], low: int, end: int) -> list[Range]:
-    """Return the parts of ranges that lie in [low, end), in order; those that touch or overlap are one."""
-    merged: list[Range] = []
-    for first, after in sorted((max(first, low), min(after, end)) for first, after in ranges):
-        if first >= after:
-            continue
-        if merged and first <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(after, merged[-1][1])
-        else:
-            merged.append((first, after))
-    return merged
-
-
-def ranges_of(offsets: Sequence[int]) -> list[Range]:
-    """Return ordered offsets as ranges."""
-    return within(((offset, offset + 1) for offset in offsets), 0, 1 << 63)

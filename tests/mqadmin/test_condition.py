@@ -22,10 +22,8 @@ from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import condition, signs
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
 from mqadmin.cluster.embedded.write_routes import Withheld
-from mqadmin.jobs import queue
 from mqadmin.process.children import RunningChildren
 from mqadmin.views.overview import page as overview
-from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
@@ -203,10 +201,9 @@ def test_a_lag_that_falls_or_stands_still_after_it_grew_grows_no_more(lags, has_
 
 async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatch):  # noqa: F811
     parts = cluster._host.process.parts
-    monkeypatch.setattr(queue, "failed_since", lambda time_ms: 2)
     # That of the tests is made by those that ask it
     monkeypatch.setattr(failures, "database_failure", lambda: "")
-    monkeypatch.setattr(checks, "last_findings", lambda: 0)
+    cluster.jobs = signs.JobCounts(lambda time_ms: 2, lambda: 0)
     monkeypatch.setattr(
         cluster.store,
         "disk",
@@ -263,8 +260,7 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
     def unread(*_):
         raise StoreError("no")
 
-    monkeypatch.setattr(queue, "failed_since", fails)
-    monkeypatch.setattr(checks, "last_findings", fails)
+    cluster.jobs = signs.JobCounts(fails, fails)
     monkeypatch.setattr(cluster.store, "disk", unread)
     cluster._host.process.parts.topics.put(TopicConfig("orders", 1, 1))
     found = await asyncio.to_thread(cluster.condition)
@@ -272,11 +268,10 @@ async def test_what_cannot_be_measured_is_not_known_and_hides_no_other_sign(clus
     assert {notice.kind for notice in found.notices} == {"disk", "lag", "jobs"}
 
 
-async def test_a_redis_that_does_not_run_is_not_asked(cluster, monkeypatch):  # noqa: F811
+async def test_a_redis_that_does_not_run_is_not_asked(cluster):  # noqa: F811
     """A halted one takes the request and leaves it without an answer."""
     asked = []
-    monkeypatch.setattr(queue, "failed_since", asked.append)
-    monkeypatch.setattr(checks, "last_findings", lambda: asked.append("findings"))
+    cluster.jobs = signs.JobCounts(asked.append, lambda: asked.append("findings"))
     cluster.children = lambda: RunningChildren(redis="stopped", workers={"default": True})
     found = await asyncio.to_thread(cluster.condition)
     assert asked == []

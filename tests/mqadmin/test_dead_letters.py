@@ -20,10 +20,13 @@ from broker_store.protocol.route_bodies import QueueData, TopicRoute
 from broker_store.rest.callers import Caller
 from broker_store.rest.problems import Problem
 from mqadmin import audit
+from mqadmin.cluster.embedded import dead_letters as plans
+from mqadmin.facts.dead_letters import RESENDER, ResendPlan, TopicOfLetters
+from mqadmin.facts.offset_ranges import within
 from mqadmin.jobs import dead_letters, runs
 from mqadmin.jobs import queue as job_queue
-from mqadmin.jobs.facts import ResendPlan, Resent, TopicOfLetters
-from mqadmin.jobs.left_out import LeftOut, of_group, within
+from mqadmin.jobs.facts import Resent
+from mqadmin.jobs.left_out import LeftOut, of_group
 from mqadmin.jobs.progress import JobFailed
 from mqadmin.process.run_file import RunFile
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -51,7 +54,7 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         + _give_up(cluster, 2, RETRY_TOPIC="payments")
         + _give_up(cluster, 1)
     )
-    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 2)
+    cluster._host.process.parts.offsets.commit(RESENDER, dead_letter_topic("billing"), 0, 2)
     cluster._host.process.parts.topics.put(TopicConfig("%RETRY%billing", 1, 1))
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert plan == ResendPlan(
@@ -90,7 +93,7 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
 
 async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch):  # noqa: F811
     _give_up(cluster, 5, RETRY_TOPIC="orders")
-    monkeypatch.setattr(dead_letters, "MAX_READ", 3)
+    monkeypatch.setattr(plans, "MAX_READ", 3)
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert (plan.messages, plan.topics, plan.complete) == (
         5,
@@ -302,7 +305,7 @@ async def test_the_plan_counts_what_was_left_out_and_is_tried_again(cluster):  #
         + _give_up(cluster, 2, RETRY_TOPIC="payments")
         + _give_up(cluster, 2, RETRY_TOPIC="orders")
     )
-    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 4)
+    cluster._host.process.parts.offsets.commit(RESENDER, dead_letter_topic("billing"), 0, 4)
 
     async def planned(limit, left_out):
         found = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", limit, left_out)
@@ -357,7 +360,7 @@ async def test_a_run_with_the_limit_of_its_plan_sends_what_the_plan_says(cluster
     was sent than was typed."""
     _give_up(cluster, 3, RETRY_TOPIC="payments")
     _give_up(cluster, 2, RETRY_TOPIC="orders")
-    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 3)
+    cluster._host.process.parts.offsets.commit(RESENDER, dead_letter_topic("billing"), 0, 3)
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 1, {0: [(0, 3)]})
     assert (plan.messages, plan.to_send, plan.of_limit, plan.left) == (4, 1, 1, 1)
     reader, producer, kept = (
@@ -375,8 +378,8 @@ async def test_a_limit_larger_than_a_run_takes_is_not_planned_for_letters_left_o
     monkeypatch,
 ):
     _give_up(cluster, 5, RETRY_TOPIC="payments")
-    cluster._host.process.parts.offsets.commit(dead_letters.RESENDER, dead_letter_topic("billing"), 0, 5)
-    monkeypatch.setattr(dead_letters, "MAX_READ", 3)
+    cluster._host.process.parts.offsets.commit(RESENDER, dead_letter_topic("billing"), 0, 5)
+    monkeypatch.setattr(plans, "MAX_READ", 3)
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 4, {0: [(0, 5)]})
     assert (plan.messages, plan.of_limit, plan.complete) == (5, 4, False)
 

@@ -18,17 +18,15 @@ from broker_store.config.name_server import NameServerSettings
 from broker_store.formats.topics import PERM_READ
 from broker_store.nameserver.routes import finish
 from broker_store.server.registration import Registration
+from mqadmin.cluster.embedded.signs import JobCounts
 from mqadmin.facts.condition import Condition
-from mqadmin.jobs import queue
-from mqadmin.views.store.doctor import facts as checks
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 
 
 @pytest.fixture
 async def quiet(cluster, tmp_path, monkeypatch):  # noqa: F811
     """The cluster, with a name server in its process that gives its topics out."""
-    monkeypatch.setattr(queue, "failed_since", lambda time_ms: 0)
-    monkeypatch.setattr(checks, "last_findings", lambda: 0)
+    cluster.jobs = JobCounts(lambda time_ms: 0, lambda: 0)
     monkeypatch.setattr(cluster, "_conditions", LooksEachTime())
     nameserver = build_name_server(NameServerSettings(), tmp_path / "namesrv")
     parts = cluster._host.process.parts = replace(cluster._host.process.parts, nameserver=nameserver)

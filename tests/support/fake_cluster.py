@@ -100,6 +100,7 @@ from broker_store.units import fields_of
 from mqadmin.cluster.embedded.condition import Refusal, Signs, judge, judge_state
 from mqadmin.cluster.embedded.host import STARTING
 from mqadmin.facts.condition import Condition
+from mqadmin.facts.dead_letters import ResendPlan, TopicOfLetters
 from mqadmin.facts.groups import (
     Dead,
     Group,
@@ -129,7 +130,6 @@ from mqadmin.facts.waiting import (
     Timed,
     Waiting,
 )
-from mqadmin.jobs.facts import ResendPlan, TopicOfLetters
 from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.views.store.index.slot_watch import WatchedSlots
 from mqadmin.views.store.layout.facts import Both

@@ -44,7 +44,8 @@ class EmbeddedCluster:
     """See mqadmin.cluster.protocol.Cluster.
 
     The store of `process` exists from the beginning, its parts when the broker runs. Without a process (the
-    dashboard alone) no broker ever runs. `children` returns the state of what runs beside the broker.
+    dashboard alone) no broker ever runs. `children` returns the state of what runs beside the broker, `jobs`
+    counts of jobs.
     """
 
     def __init__(self, process: BrokerProcess | None = None, loop: asyncio.AbstractEventLoop | None = None):
@@ -60,6 +61,7 @@ class EmbeddedCluster:
         self.files = EmbeddedFiles(host)
         self.index = EmbeddedIndex(host)
         self.children: Callable[[], RunningChildren] | None = None
+        self.jobs: signs.JobCounts | None = None  # of mqadmin/jobs/, which imports this package
         self._conditions = CachedScans(CACHED_S_PER_CPU_S)
 
     def call(
@@ -78,7 +80,7 @@ class EmbeddedCluster:
         if not is_open:
             return condition.judge_state(int(time.time() * 1000), state.state, state.sentence)
         return self._conditions.of(
-            None, lambda: condition.judge(signs.measure(self._host, self.store, self.children))
+            None, lambda: condition.judge(signs.measure(self._host, self.store, self.children, self.jobs))
         )
 
     def refusals(self) -> list[Refused]:

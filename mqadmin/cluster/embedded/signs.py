@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
@@ -23,9 +24,7 @@ from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.store import EmbeddedStore
-from mqadmin.jobs import queue
 from mqadmin.process.children import RunningChildren
-from mqadmin.views.store.doctor import facts as checks
 from mqadmin.web import failures
 
 MIN_SAMPLES_FOR_THIRDS = 6  # two in each third
@@ -34,7 +33,17 @@ REDIS = "Redis"
 Sign = TypeVar("Sign")
 
 
-def measure(host: Host, store: EmbeddedStore, children: Callable[[], RunningChildren] | None) -> Signs:
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """What is counted of jobs, in Redis: raises Problem."""
+
+    failed_since: Callable[[int], int]  # how many failed since a time (ms since 1970)
+    last_findings: Callable[[], int]  # of the last check of the store
+
+
+def measure(
+    host: Host, store: EmbeddedStore, children: Callable[[], RunningChildren] | None, jobs: JobCounts | None
+) -> Signs:
     """Return the signs of the broker of this process. `children` returns what runs beside it."""
     parts, snapshot, state = host.call(lambda: (host.parts, store.snapshot(), host.state()))
     refusals = parts.statistics.refusals
@@ -45,7 +54,8 @@ def measure(host: Host, store: EmbeddedStore, children: Callable[[], RunningChil
     now_ms, history = parts.clock(), parts.history
     stopped_children = None if children is None else stopped(children())
     # A Redis that is halted takes requests and does not answer them.
-    asks_jobs = stopped_children is None or REDIS not in stopped_children
+    if stopped_children is not None and REDIS in stopped_children:
+        jobs = None
     return Signs(
         now_ms=now_ms,
         state=state.state,
@@ -57,11 +67,11 @@ def measure(host: Host, store: EmbeddedStore, children: Callable[[], RunningChil
         if history is None
         else _known(lambda: lags_of(history.read(_is_place, now_ms - SPEED_MS), now_ms)),
         disk=_known(lambda: refusal_of(store.disk())),
-        failed_jobs=_known(lambda: queue.failed_since(int(time.time() * 1000) - JOBS_MS))
-        if asks_jobs
-        else None,
+        failed_jobs=None
+        if jobs is None
+        else _known(lambda: jobs.failed_since(int(time.time() * 1000) - JOBS_MS)),
         stopped_children=stopped_children,
-        findings=_known(checks.last_findings) if asks_jobs else None,
+        findings=None if jobs is None else _known(jobs.last_findings),
         pause=pause,
         withheld=write_routes.withheld(parts, configs, routes),
         database_failed=failures.database_failure(),

@@ -10,9 +10,10 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk_scan import timeline_of
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.units import document_of, fact_of, fields_of
+from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.facts.groups import Group, OffsetMoves
 from mqadmin.jobs import dead_letters
-from mqadmin.jobs.facts import Job, ResendPlan
+from mqadmin.jobs.facts import Job
 from mqadmin.management.base import TIME_HELP, UNKNOWN, BrokerCommand, cell, table
 from mqadmin.process.rest_client import segment
 

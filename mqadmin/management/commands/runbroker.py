@@ -152,11 +152,15 @@ class Run:
             from mqadmin import audit
             from mqadmin.cluster.current import install_cluster
             from mqadmin.cluster.embedded.cluster import EmbeddedCluster
+            from mqadmin.cluster.embedded.signs import JobCounts
+            from mqadmin.jobs import queue
+            from mqadmin.views.store.doctor import facts as checks
             from mqadmin.web import server, tokens
 
             if self._process is not None:
                 self._process.write_changes = audit.write_changes
             self._cluster = EmbeddedCluster(self._process, loop)
+            self._cluster.jobs = JobCounts(queue.failed_since, checks.last_findings)
             install_cluster(self._cluster)
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))

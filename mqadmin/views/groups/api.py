@@ -22,9 +22,9 @@ from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.facts.groups import OffsetMove, OffsetMoves
 from mqadmin.jobs import dead_letters
-from mqadmin.jobs.facts import ResendPlan
 from mqadmin.jobs.left_out import of_group
 from mqadmin.views.groups.facts import find, found_group
 from mqadmin.views.topics.facts import found_topic
