@@ -3,15 +3,21 @@ docs/SETTINGS.md`."""
 
 from __future__ import annotations
 
+import textwrap
+
 from broker_store.config.load import acting_settings
 from broker_store.config.other_keys import REFUSED, WITHOUT_EFFECT_BY_REASON
 
+WIDTH = 110
 HEAD = """# Settings
 
-Names are those of Apache RocketMQ. They come from a file in its properties format (`runbroker -c broker.conf`), then from `--set key=value`, then from the
-options of the command line; the later wins. An unknown key or a wrong value stops the start and is named. Nothing is read later: a change needs a restart.
+Names are those of Apache RocketMQ. They come from a file in its properties format
+(`runbroker -c broker.conf`), then from `--set key=value`, then from the options of the command line; the
+later wins. An unknown key or a wrong value stops the start and is named. Nothing is read later: a change
+needs a restart.
 
-This page is made from `broker_store/config/` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a test holds the two together.
+This page is made from `broker_store/config/` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a
+test holds the two together.
 """
 
 
@@ -44,9 +50,10 @@ def page() -> str:
         "names those that are set.\n"
     )
     for reason, keys in WITHOUT_EFFECT_BY_REASON.items():
-        parts.append(
-            f"\n**{reason[0].upper()}{reason[1:]}.** " + ", ".join(f"`{key}`" for key in keys.split()) + "\n"
-        )
+        listed = ", ".join(f"`{key}`" for key in keys.split())
+        text = f"**{reason[0].upper()}{reason[1:]}.** {listed}"
+        wrapped = textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+        parts.append(f"\n{wrapped}\n")
     return "".join(parts)
 
 
