@@ -1,8 +1,11 @@
 """An asyncio client for this broker and Apache's: it needs nothing but Python.
 
-Producer sends, TransactionProducer when a local transaction is done; PullConsumer reads at given offsets;
-PushConsumer shares topics with the other members of its group and calls a function for each message; Admin
-reads and changes settings.
+- `Producer` sends messages.
+- `TransactionProducer` sends messages that consumers get when a local transaction is committed.
+- `PullConsumer` reads at given offsets.
+- `PushConsumer` divides the queues of topics with the other members of its group, and delivers each message
+  to a function or a loop.
+- `Admin` reads and changes settings.
 """
 
 from broker_store.client.admin import Admin

@@ -1,12 +1,12 @@
-"""What an administrator asks name servers and brokers, and has them change.
+"""Requests of an administrator to name servers and brokers.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.create_topic("Orders", read_queues=8, write_queues=8)
         print(await admin.topic_stats("Orders"))
 
-What concerns a topic or group is asked of all masters that have it and put together; what is created is
-created on all masters of a cluster, or on one broker. Of several brokers the first that refuses ends the
-call: the others may have done it, and doing it again is harmless.
+A question about a topic or group goes to all masters that have it, and the result has all answers. A topic or
+group is created on all masters of a cluster, or on one broker. The first broker that refuses ends the call.
+Others may have made the change by then; the call can be repeated without harm.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Admin:
     # The cluster
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters that the name server knows."""
+        """Return all brokers and clusters of the name server."""
         answer = await self._session.ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
         return route_bodies.decode_cluster_info(answer.body)
 
@@ -64,7 +64,7 @@ class Admin:
         return table_bodies.decode_table(answer.body)
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """A broker's settings by Apache's names."""
+        """Return the settings of a broker by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_BROKER_CONFIG)
         lines = answer.body.decode("utf-8", "replace").splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
@@ -72,18 +72,19 @@ class Admin:
     async def ask(
         self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> Command:
-        """Any request to any server, for what has no method here. Raises ClientError."""
+        """Send any request to any server and return its answer, for requests that have no method here. Raises
+        ClientError."""
         return await self._session.ask(address, code, fields, body)
 
     # Topics
 
     async def topics(self) -> list[str]:
-        """The topics that name servers know."""
+        """Return the topics of the name server."""
         answer = await self._session.ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(topic_bodies.decode_topic_list(answer.body))
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of a topic, asked now. Raises NoRouteError."""
+        """Return the route of a topic from the name server, not from memory. Raises NoRouteError."""
         return await self._session.fetch_route(topic)
 
     async def create_topic(
@@ -125,12 +126,12 @@ class Admin:
         self._session.routes.pop(topic, None)
 
     async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
-        """All topics of one broker."""
+        """Return all topics of one broker."""
         answer = await self._session.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return topic_bodies.decode_topic_table(answer.body)[1]
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, QueueOffsets]:
-        """The bounds of each queue of a topic."""
+        """Return the lowest and highest offset of each queue of a topic."""
         fields = write_header(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
         stats: dict[MessageQueue, QueueOffsets] = {}
         for address in await self._masters_of(topic):
@@ -139,7 +140,7 @@ class Admin:
         return dict(sorted(stats.items()))
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups that consume or consumed a topic."""
+        """Return the groups that consume or consumed a topic."""
         fields = write_header(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
         groups: set[str] = set()
         for address in await self._masters_of(topic):
@@ -168,7 +169,7 @@ class Admin:
             await self._session.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def group_configs(self, address: str) -> dict[str, dict[str, Any]]:
-        """All subscription groups of one broker: settings by Apache's names."""
+        """Return all subscription groups of one broker, with their settings by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         table: dict[str, dict[str, Any]] = _json_object(answer.body).get("subscriptionGroupTable", {})
         return table
@@ -218,8 +219,8 @@ class Admin:
     # Messages
 
     async def view_message(self, offset_message_id: str) -> ReceivedMessage:
-        """The message with an offset message id, from the broker that the id names. Raises NotFoundError,
-        FormatError."""
+        """Return the message with an offset message id, from the broker that the id names. Raises
+        NotFoundError, FormatError."""
         (host, port), log_offset = decode_offset_id(offset_message_id)
         ip = ipaddress.ip_address(host)
         address = f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
@@ -242,8 +243,8 @@ class Admin:
         end_ms: int = LAST_TIMESTAMP,
         unique: bool = False,
     ) -> list[ReceivedMessage]:
-        """The messages of a topic with a key, or, with `unique`, a message id, stored in a span of time,
-        oldest first."""
+        """Return the messages of a topic with a key, or, with `unique`, a message id, stored in a span of
+        time, oldest first."""
         fields = write_header(
             RequestCode.QUERY_MESSAGE,
             topic=topic,
@@ -262,7 +263,7 @@ class Admin:
                 answer = await self._session.ask(address, RequestCode.QUERY_MESSAGE, fields, accept=accept)
                 if answer.code == ResponseCode.SUCCESS:
                     found += decode_messages(answer.body, broker.broker_name)
-        # The index compares hashes; which message really has the key is seen here.
+        # The index compares hashes, so the broker may return messages with other keys.
         matching = [
             message for message in found if key in (message.keys if not unique else (message.message_id,))
         ]
@@ -271,7 +272,7 @@ class Admin:
     # Key-value configuration of the name servers
 
     async def put_config(self, namespace: str, key: str, value: str) -> None:
-        """On every name server, since they do not talk to each other."""
+        """Set a value on every name server: name servers do not copy it from each other."""
         fields = write_header(RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value)
         for nameserver in self._session.nameservers:
             await self._session.ask(nameserver, RequestCode.PUT_KV_CONFIG, fields)
@@ -284,7 +285,7 @@ class Admin:
         return (answer.fields or {}).get("value") if answer.code == ResponseCode.SUCCESS else None
 
     async def delete_config(self, namespace: str, key: str) -> None:
-        """On every name server. Raises ClientError."""
+        """Delete a value on every name server. Raises ClientError."""
         fields = write_header(RequestCode.DELETE_KV_CONFIG, namespace=namespace, key=key)
         for nameserver in self._session.nameservers:
             await self._session.ask(nameserver, RequestCode.DELETE_KV_CONFIG, fields)

@@ -1,7 +1,7 @@
-"""How the consumers of a group share a topic's queues out: Apache's AllocateMessageQueueAveragely.
+"""Division of a topic's queues among the consumers of a group: Apache's AllocateMessageQueueAveragely.
 
-Every consumer computes it for itself from the same two lists, so Java, Go and Python clients of one group
-must agree to the letter.
+Every consumer computes it from the same two lists, so the Java, Go and Python clients of one group must get
+exactly the same result.
 """
 
 from __future__ import annotations

@@ -16,12 +16,11 @@ from broker_store.protocol.message_queue import MessageQueue
 
 @dataclass(slots=True, frozen=True)
 class ReadAhead:
-    """How much of one queue a consumer takes before what it took is finished; above that it stops reading the
-    queue.
+    """How many unfinished messages of one queue a consumer may have; above that it stops reading the queue.
 
-    `span` is the distance in offsets from the lowest unfinished message to the place it reads at: so many
-    come again at most when one message hangs and the process then dies. `count` is how many messages it asks
-    for at a time.
+    `span` is the distance in offsets from the lowest unfinished message to the place it reads at. If one
+    message is never finished and the process is killed, at most so many are delivered again. `count` is how
+    many messages one pull requests.
     """
 
     messages: int = 1_000
@@ -36,7 +35,8 @@ class ReadAhead:
 
 
 class AssignedQueue:
-    """`next_offset` is where to read on. `dropped` once the queue is another consumer's."""
+    """`next_offset` is the offset of the next read. `dropped` is True when the queue belongs to another
+    consumer."""
 
     def __init__(self, queue: MessageQueue, next_offset: int, limits: ReadAhead):
         self.queue = queue
@@ -44,7 +44,7 @@ class AssignedQueue:
         self.next_offset = next_offset
         self.committed: int | None = None
         self.dropped = False
-        # Grows when the place was set from outside: what was read before does not count any more.
+        # Counts how often the place was set from outside: messages that were read before that are ignored.
         self.generation = 0
         self.locked_until_s = 0.0
         self.last_pull_ms = 0
@@ -56,7 +56,7 @@ class AssignedQueue:
         self.idle.set()
         self._handling = 0
         self.unfinished_bytes = 0
-        # In order of offset, because they are added so.
+        # In order of offset: messages are added in that order.
         self._unfinished: dict[int, ReceivedMessage] = {}
 
     @property
@@ -76,7 +76,7 @@ class AssignedQueue:
         return next(iter(self._unfinished), self.next_offset)
 
     def add(self, messages: list[ReceivedMessage], next_offset: int) -> None:
-        """Messages were read; the next read begins at `next_offset`."""
+        """Add messages that were read; the next read begins at `next_offset`."""
         for message in messages:
             self._unfinished[message.queue_offset] = message
             self.unfinished_bytes += message.record.size
@@ -118,6 +118,6 @@ class AssignedQueue:
             self.room.clear()
 
     def drop(self) -> None:
-        """Nothing of it is handed out any more."""
+        """Deliver no further message of the queue."""
         self.dropped = True
         self.room.set()

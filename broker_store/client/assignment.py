@@ -32,8 +32,8 @@ REBALANCE_SOON_S = 1.0
 class Assignment:
     """The queues that one consumer reads.
 
-    `queues` are read now. `releases` are the tasks that end the reading of others. Setting `wanted` shares
-    the queues out again. `read` reads a queue until it is dropped.
+    `queues` are read now. `releases` are the tasks that end the reading of others. Setting `wanted` divides
+    the queues again. `read` reads a queue until it is dropped.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Assignment:
         self._settled = False
 
     async def keep_balanced(self) -> None:
-        """Share the queues out every REBALANCE_INTERVAL_S, and when `wanted` is set."""
+        """Divide the queues every REBALANCE_INTERVAL_S, and when `wanted` is set."""
         while True:
             wait_s = REBALANCE_INTERVAL_S if self._settled else REBALANCE_SOON_S
             try:
@@ -76,8 +76,8 @@ class Assignment:
             await self.rebalance()
 
     async def rebalance(self) -> None:
-        """Take the queues that are ours and drop the others. A topic keeps its queues when its members or its
-        route are not known."""
+        """Take the queues that are assigned to this client, and drop the others. A topic keeps its queues
+        when its members or its route are not known."""
         async with self._rebalancing:
             self._settled = True
             for topic in list(self._subscriptions):

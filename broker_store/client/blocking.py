@@ -1,4 +1,4 @@
-"""The client for programs without asyncio: the same classes, whose methods wait until it is done.
+"""The client for programs without asyncio: the same classes, whose methods return when they have finished.
 
     from broker_store.client import blocking
 
@@ -9,10 +9,10 @@
         for message in consumer:             # a message is consumed when the loop asks for the next one
             ...
 
-Arguments, results and errors are those of broker_store.client. Each object has a thread, in which its client
-lives from the beginning of the `with` block to its end; its methods may be called by several threads at once,
-also by a handler, which runs in a thread of its own. Ctrl-C ends what waits. A program that does much at a
-time is better off with asyncio.
+Arguments, results and errors are those of broker_store.client. Each object has a thread that runs its client
+from the beginning of the `with` block to its end. Several threads may call its methods at once, also a
+handler, which runs in a thread of its own. Ctrl-C ends a waiting call. A program with many concurrent calls
+should use asyncio: here each call holds the thread of its caller.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ R = TypeVar("R")
 def _waiting(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """A coroutine function of a client as a method that waits for it."""
+    """Return a method that calls a coroutine function of a client and waits for its result."""
 
     @functools.wraps(method)
     def call(self: _Blocking[Any], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -59,7 +59,7 @@ def _waiting(
 
 
 def _made_as(make: Callable[P, Any]) -> Callable[Concatenate[Any, P], None]:
-    """The constructor of a blocking client, with the arguments of the client that lives in it."""
+    """Return the constructor of a blocking client; it takes the arguments of its asyncio client."""
 
     @functools.wraps(make.__init__)
     def __init__(self: _Blocking[Any], /, *arguments: P.args, **options: P.kwargs) -> None:
@@ -69,7 +69,7 @@ def _made_as(make: Callable[P, Any]) -> Callable[Concatenate[Any, P], None]:
 
 
 class _Blocking(Generic[C]):
-    """A client, and the thread with the loop that it lives in."""
+    """A client, and the thread with the loop that runs it."""
 
     def __init__(self, client: C):
         self._client = client
@@ -80,7 +80,7 @@ class _Blocking(Generic[C]):
         if self._loop is not None:
             raise MisuseError(f"a blocking {type(self).__name__} is entered once; make a new one")
         self._loop = asyncio.new_event_loop()
-        # A daemon, so that a program which forgets to close ends all the same.
+        # A daemon, so that a program ends that did not close its client.
         self._thread = threading.Thread(
             target=_live, args=(self._loop,), name=f"blocking {type(self).__name__}", daemon=True
         )
@@ -145,14 +145,14 @@ class Producer(_Blocking[producer.Producer]):
 
 
 class Half:
-    """A message that waits for its word; see broker_store.client.Half."""
+    """A message that waits for commit or rollback; see broker_store.client.Half."""
 
     def __init__(self, owner: TransactionProducer, half: transactions.Half):
         self._owner, self._half = owner, half
 
     @property
     def receipt(self) -> SendReceipt:
-        """The receipt of the stored half."""
+        """Return the receipt of the stored half."""
         return self._half.receipt
 
     @property
@@ -161,11 +161,12 @@ class Half:
         return self._half.message_id
 
     def commit(self) -> bool:
-        """Show the message. False when the word did not get through; the broker will ask `check` then."""
+        """Deliver the message to consumers. False when the broker got no commit; it will call `check`
+        then."""
         return self._owner._run(self._half.commit())
 
     def rollback(self) -> bool:
-        """Forget the message. False as for `commit`."""
+        """Discard the message. False as for `commit`."""
         return self._owner._run(self._half.rollback())
 
 

@@ -1,4 +1,4 @@
-"""Places of a consumer in its queues: where reading begins, and how far its group has consumed."""
+"""Offsets of a consumer in its queues: where reading begins, and how far its group has consumed."""
 
 from __future__ import annotations
 

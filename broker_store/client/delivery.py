@@ -1,4 +1,4 @@
-"""One message, or one batch, to one broker after another until one has stored it."""
+"""Sends one message, or one batch, to one broker after another until one has stored it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Delivery:
         sys_flag: int = 0,
         counted: Mapping[str, str] | None = None,
     ) -> tuple[Command, MessageQueue]:
-        """Try until a broker has stored it, the time is over, or no further try can help."""
+        """Send until a broker has stored it, the time is over, or the error is none that another attempt can
+        change."""
         deadline = time.monotonic() + timeout
         avoid = None
         for attempt in range(1, MAX_ATTEMPTS + 1):

@@ -1,13 +1,12 @@
-"""What can go wrong between a client and its servers, below the package's one tree of errors.
+"""Errors between a client and its servers, a part of the package's one tree of errors.
 
 BrokerStoreError
 └── ClientError
     ├── RequestTimeout      no answer in time: whether it was done is not known
     ├── ConnectionLost      the connection failed or ended: whether it was done is not known
     ├── NoRouteError        no name server knows the topic, or no broker can take the message
-    ├── AnswerError         the server answered with a code that means no; it did nothing
-    └── PartlySent          of many messages the first were sent, the others were not or their fate is not
-                            known
+    ├── AnswerError         the server refused with an error code; it did nothing
+    └── PartlySent          of many messages the first were sent; the others were not, or this is not known
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ClientError(BrokerStoreError):
-    """The root of a client's errors; never raised itself."""
+    """The base class of a client's errors; never raised itself."""
 
 
 class RequestTimeout(ClientError, TimeoutError):
@@ -38,7 +37,7 @@ class NoRouteError(ClientError):
 
 
 class AnswerError(ClientError):
-    """The server answered, and not with success. `code` is a ResponseCode as far as it is known, else an
+    """The server answered with an error. `code` is a ResponseCode as far as it is known, else an
     int."""
 
     def __init__(self, request_code: int, code: int, remark: str | None, address: str):
@@ -48,7 +47,7 @@ class AnswerError(ClientError):
 
 
 class PartlySent(ClientError):
-    """Some of many messages were sent: `receipts` are theirs, in order. The cause says why the next were
+    """Some of many messages were sent; `receipts` are theirs, in order. The cause shows why the next were
     not."""
 
     def __init__(self, topic: str, receipts: list[SendReceipt], cause: BrokerStoreError):

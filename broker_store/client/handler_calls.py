@@ -25,8 +25,8 @@ class HandlerCalls:
         self._group = group
         self._tracer = tracer
         self._is_async = False
-        # asyncio's own threads are few on a small machine, and other code uses them too. A thread is started
-        # when it is needed.
+        # asyncio's own pool has few threads on a small machine, and other code uses it too. A thread is
+        # started when it is needed.
         self._threads = ThreadPoolExecutor(concurrency, f"handler of {group}")
 
     def set_handler(self, handler: Handler | None) -> None:
@@ -52,7 +52,7 @@ class HandlerCalls:
     async def _outcome(self, message: ReceivedMessage) -> Exception | None:
         """Call the handler; return the exception that it raised, or None. Exceptions are logged."""
         handler = self.handler
-        assert handler is not None  # a consumer without one puts its messages into a loop's hands
+        assert handler is not None  # without a handler the messages go to loops
         try:
             if self._is_async:
                 outcome = handler(message)

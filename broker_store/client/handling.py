@@ -1,5 +1,6 @@
-"""What a handler of messages is, and what it can say about one beside "done" (it returns) and "failed" (it
-raises)."""
+"""The type of a handler of messages, and the exceptions by which it decides about one.
+
+A handler that returns has consumed the message. Any other exception means that it failed."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
 
 
 class RetryLater(Exception):
-    """Raised by a handler: bring the message again, and this is no failure worth a traceback.
+    """Raised by a handler to get the message again later. No traceback is logged.
 
-    A concurrent consumer uses `level`: 0 for the broker's own growing steps, else the delay level (3 is
-    10 s, 18 is 2 h, unless the broker's settings say otherwise). An orderly consumer, which tries again on
-    the spot, pauses for `after_s` seconds, one when it is None.
+    A concurrent consumer uses `level`: 0 for the broker's own increasing delays, else the delay level (3 is
+    10 s, 18 is 2 h, unless the broker's settings differ). An orderly consumer tries again itself, after
+    `after_s` seconds, or after one if it is None.
     """
 
     def __init__(self, level: int = 0, *, after_s: float | None = None):
@@ -24,5 +25,5 @@ class RetryLater(Exception):
 
 
 class GiveUp(Exception):
-    """Raised by a handler: no further attempt can help, so the message goes to the group's dead letters
+    """Raised by a handler when no further attempt can succeed: the message goes to the group's dead letters
     now."""

@@ -1,7 +1,7 @@
 """One connection to a server: asyncio around the protocol core.
 
-Many requests may be under way on a link; each waits for the answer with its opaque. The server asks too
-(rebalance notices, offset resets): such commands go to `on_request`, whose answer, if any, is written back.
+Many requests may be under way on a link; each waits for the answer with its opaque number. The server sends
+requests too (rebalance notices, offset resets). They go to `on_request`, and its answer, if any, is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Link(asyncio.Protocol):
         self._writable.set()
         self._ended: asyncio.Future[None] = self._loop.create_future()
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
         # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
@@ -79,7 +79,7 @@ class Link(asyncio.Protocol):
         if not self._ended.done():
             self._ended.set_result(None)
 
-    # What the client calls
+    # Calls of the client
 
     @property
     def closed(self) -> bool:
@@ -154,7 +154,7 @@ async def open_link(address: str, on_request: OnRequest, timeout: float) -> Link
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ConnectionLost, since addresses come from servers
+    """Return host and port of `host:port` or `[v6]:port`. Raises ConnectionLost: addresses come from servers
     too."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:

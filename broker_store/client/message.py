@@ -21,7 +21,7 @@ from broker_store.formats.record import StoredMessage
 from broker_store.protocol.message_queue import MessageQueue
 
 MAX_BODY_BYTES = record.MAX_BODY
-# The most a compressed body may grow to; senders compress bodies of at most MAX_BODY_BYTES.
+# Limit of a decompressed body; senders compress bodies of at most MAX_BODY_BYTES.
 MAX_INFLATED_BYTES = 4 * MAX_BODY_BYTES
 
 # When a message is shown: at most one of them, which is what Apache's clients send
@@ -45,11 +45,11 @@ _BATCH_PROPERTIES = struct.Struct(">h")
 class Outgoing:
     """A message to be sent. `keys` are for lookup, `tag` is for filtering.
 
-    At most one of three keeps it back until its time has come. `delay_level` is one of the broker's steps (1
-    is 1 s, 18 is 2 h, unless its settings say otherwise), which every broker has. `delay_s` is a time in
+    At most one of three delays its delivery. `delay_level` is one of the broker's delay levels (1 is 1 s, 18
+    is 2 h, unless its settings differ), which every broker has. `delay_s` is a time in
     seconds, `deliver_at` a moment, as an aware datetime or in milliseconds since 1970: these need a broker
     with timers (this one, Apache's from 5 on), are exact to a second, and lie at most three days ahead unless
-    its settings say otherwise.
+    its settings differ.
     """
 
     body: bytes
@@ -72,13 +72,13 @@ class Outgoing:
 
 @dataclass(slots=True, frozen=True)
 class SendReceipt:
-    """The place of a sent message. `status` is SEND_OK, or says what a replica or disk had not confirmed in
-    time.
+    """The place of a sent message. `status` is SEND_OK, or names what a replica or the disk had not
+    confirmed in time.
 
     `message_id` is the unique key that this producer made (Apache's msgId); `offset_message_id` names the
     broker and the place in its log (Apache's offsetMsgId). A message that waits for its time lies elsewhere
-    until then: `queue_id` and `queue_offset` are not where it will appear. `recall_handle` takes such a
-    message back, where the broker allows it.
+    until then: `queue_id` and `queue_offset` are not the place at which it is delivered. `recall_handle`
+    recalls such a message, if the broker allows it.
     """
 
     topic: str
@@ -105,8 +105,8 @@ def outgoing(
     delay_s: float | None = None,
     deliver_at: datetime | int | None = None,
 ) -> Outgoing:
-    """The arguments of a send as one; an Outgoing stays what it is. Raises MisuseError when both are
-    given."""
+    """Return the arguments of a send as an Outgoing; an Outgoing is returned unchanged. Raises MisuseError
+    when both are given."""
     if not isinstance(body, Outgoing):
         return Outgoing(body, tag, keys, properties or {}, delay_level, delay_s, deliver_at)
     delays = (delay_level, delay_s, deliver_at)
@@ -116,7 +116,7 @@ def outgoing(
 
 
 def encode_properties(message: Outgoing, unique_key: str) -> str:
-    """The properties string. Raises MisuseError for what a message cannot carry."""
+    """Return the properties string. Raises MisuseError for values that a message cannot have."""
     if not isinstance(message.body, (bytes, bytearray, memoryview)):
         raise MisuseError(f"a body must be bytes, not {type(message.body).__name__}")
     if len(message.body) > MAX_BODY_BYTES:
@@ -148,7 +148,7 @@ def encode_properties(message: Outgoing, unique_key: str) -> str:
 
 
 def _waiting(message: Outgoing) -> dict[str, str]:
-    """The property that keeps a message back."""
+    """Return the property that delays the delivery of a message."""
     pairs = {}
     if message.delay_level is not None:
         if message.delay_level < 1:
@@ -168,7 +168,7 @@ def _waiting(message: Outgoing) -> dict[str, str]:
 
 
 def milliseconds(moment: datetime | int) -> int:
-    """A time since 1970. Raises MisuseError for a datetime without a time zone."""
+    """Return milliseconds since 1970. Raises MisuseError for a datetime without a time zone."""
     if isinstance(moment, int):
         return moment
     if not isinstance(moment, datetime):
@@ -183,7 +183,7 @@ def milliseconds(moment: datetime | int) -> int:
 
 
 def encode_batch_part(body: bytes, properties: str) -> bytes:
-    """A message inside the body of a batch: size, magic 0, CRC 0, flag 0, body, properties
+    """Return a message as it is in the body of a batch: size, magic 0, CRC 0, flag 0, body, properties
     (docs/spec/store-format.md section 2.6)."""
     encoded = properties.encode()
     size = _BATCH_HEAD.size + len(body) + _BATCH_PROPERTIES.size + len(encoded)
@@ -191,7 +191,7 @@ def encode_batch_part(body: bytes, properties: str) -> bytes:
 
 
 class UniqueKeys:
-    """Makes the unique keys of one client, in Java's form, so that Java's tools can take them apart."""
+    """Makes the unique keys of one client, in Java's format, so that Java's tools can parse them."""
 
     def __init__(self, address: str):
         self._address = socket.inet_aton(address)
@@ -217,10 +217,10 @@ class UniqueKeys:
 
 
 class ReceivedMessage:
-    """A message as it came from a broker.
+    """A message from a broker.
 
-    `topic` is the topic it was sent to, also when it comes again by way of the group's retry topic; `queue`
-    is where it was read from. Times are milliseconds since 1970. `attempt` counts from 1.
+    `topic` is the topic it was sent to, also when it is delivered again through the group's retry topic;
+    `queue` is the queue it was read from. Times are milliseconds since 1970. `attempt` counts from 1.
     """
 
     __slots__ = ("_body", "broker_name", "record", "retries_here")
@@ -233,15 +233,15 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body, inflated when its sender compressed it with zlib. Raises FormatError for another
-        compression."""
+        """Return the body, decompressed when its sender compressed it with zlib. Raises FormatError for
+        another compression."""
         if self._body is None:
             self._body = _inflated(self.record)
         return self._body
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it comes again."""
+        """Return the topic it was sent to, also when it is delivered again."""
         return self.record.properties.get(property_format.RETRY_TOPIC) or self.record.topic
 
     @property
@@ -251,48 +251,48 @@ class ReceivedMessage:
 
     @property
     def queue_offset(self) -> int:
-        """Its number in that queue."""
+        """Return its number in that queue."""
         return self.record.queue_offset
 
     @property
     def tag(self) -> str | None:
-        """The tag, by which consumers filter."""
+        """Return the tag, by which consumers filter."""
         return self.record.tags
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys by which the message is found."""
+        """Return the keys by which the message is found."""
         return self.record.keys
 
     @property
     def properties(self) -> dict[str, str]:
-        """All of its properties, those of Apache's names among them."""
+        """Return all its properties, including those with Apache's names."""
         return self.record.properties
 
     @property
     def message_id(self) -> str:
-        """The unique key that its producer made (Apache's msgId): the same each time it comes."""
+        """Return the unique key that its producer made (Apache's msgId): the same at each delivery."""
         return self.record.message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Names the broker and the place in its log (Apache's offsetMsgId): another one each time it
-        comes."""
+        """Return the id of the broker and the place in its log (Apache's offsetMsgId): another one at each
+        delivery through the retry topic."""
         return self.record.offset_id
 
     @property
     def born_timestamp(self) -> int:
-        """When its producer sent it, by the producer's clock; milliseconds since 1970."""
+        """Return when its producer sent it, by the producer's clock; milliseconds since 1970."""
         return self.record.born_timestamp
 
     @property
     def store_timestamp(self) -> int:
-        """When its broker stored it; milliseconds since 1970."""
+        """Return when its broker stored it; milliseconds since 1970."""
         return self.record.store_timestamp
 
     @property
     def attempt(self) -> int:
-        """Return how often this group was handed it, this time included: 1 at first."""
+        """Return the number of this delivery to the group: 1 for the first."""
         return self.record.reconsume_times + self.retries_here + 1
 
     def __repr__(self) -> str:
@@ -301,7 +301,7 @@ class ReceivedMessage:
 
 
 def decode_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
-    """The records of an answer. Raises FormatError."""
+    """Return the messages of an answer. Raises FormatError."""
     return [ReceivedMessage(stored, broker_name) for stored in record.decode_all(body)]
 
 

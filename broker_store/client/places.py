@@ -1,4 +1,4 @@
-"""Where a broadcasting consumer keeps how far it has read: brokers keep no places for it."""
+"""Storage for the offsets of a broadcasting consumer: brokers keep none for it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from broker_store.errors import FormatError
 
 
 class Places(Protocol):
-    """Keeps offsets by texts `topic@broker@queue`. Called on the loop, every five seconds and at the end: be
-    quick."""
+    """Keeps offsets by texts `topic@broker@queue`. Called on the loop, every five seconds and at the end: it
+    must return within some milliseconds."""
 
     def load(self) -> Mapping[str, int]:
-        """Return the places saved last, none before the first time."""
+        """Return the offsets saved last; none before the first save."""
 
     def save(self, places: Mapping[str, int]) -> None:
-        """Keep these; they are all."""
+        """Save these offsets in place of all others."""
 
 
 class FilePlaces:
     """Places in a JSON file, which is replaced as a whole. Each consumer needs a file of its own.
 
-    A power cut may take the last seconds, whose messages then come again.
+    After a power cut the offsets of the last seconds may be lost; their messages are then delivered again.
     """
 
     def __init__(self, path: str | os.PathLike[str]):

@@ -7,13 +7,13 @@
         ...
         await producer.reply(message, b"171.3")                   # the consumer sends it like this
 
-Without a queue the messages go round all writable queues of the topic; those with one `ordering_key` go to
-one queue, where an orderly consumer handles them in the order of their sends (await each before the next). A
-send whose fate is not known (timeout, lost connection) is tried again within its time, so a message may be
-stored twice and its two copies have the same id: consumers must expect that of any at-least-once system. A
-send that was refused is tried again, at another broker if there is one, when its code is among those that
-Apache's Java client tries again. Messages of a topic without a route are sent to the brokers of TBW102,
-which create the topic if they are allowed to.
+Messages without a queue are sent to all writable queues of the topic in turn. Those with one `ordering_key`
+go to one queue, where an orderly consumer handles them in the order of their sends (await each before the
+next). A send without a known result (timeout, lost connection) is tried again within its time. So a message
+may be stored twice, and its two copies have the same id: consumers must expect that of any at-least-once
+system. A send that was refused is tried again, at another broker if there is one, when its code is among
+those that Apache's Java client tries again. Messages of a topic without a route are sent to the brokers of
+TBW102, which create the topic if they are allowed to.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Producer:
         broker_name: str | None = None,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send one message and wait until the broker has it. What `tag` to `deliver_at` mean is in Outgoing.
+        """Send one message and wait until the broker has it. Outgoing explains `tag` to `deliver_at`.
 
         `ordering_key`: messages of one key go to one queue, which is the one that Java's
         SelectMessageQueueByHash takes for the same string. `timeout` is in seconds, for all attempts. Raises
@@ -194,7 +194,7 @@ class Producer:
         reconsume_times: int,
         max_reconsume_times: int | None,
     ) -> None:
-        """Send a message that was consumed `reconsume_times` and not done with; for consumers that give one
+        """Send a message that was consumed `reconsume_times` and not finished; for consumers that send one
         back. Raises ClientError."""
         counted = {"j": str(reconsume_times)}
         if max_reconsume_times is not None:
@@ -215,7 +215,7 @@ class Producer:
     ) -> list[SendReceipt]:
         """Send several messages as one: all are stored, one after the other in one queue, or none.
 
-        Their sum must fit into one message's size; `send_many` has no such bound. None may wait for a time.
+        All together may be as large as one message; `send_many` has no such limit. None may be delayed.
         Raises ClientError, MisuseError, NameError_.
         """
         if not messages:
@@ -239,11 +239,11 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         timeout: float | None = None,
     ) -> list[SendReceipt]:
-        """Send as many messages as there are in batches of at most `batch_bytes`, one after the other;
-        `timeout` is for each.
+        """Send any number of messages in batches of at most `batch_bytes`, one after the other; `timeout` is
+        for each batch.
 
-        A batch is stored whole or not. When one fails after others PartlySent is raised, whose `receipts`
-        are those of the messages before it. Raises ClientError, MisuseError, NameError_.
+        A batch is stored as a whole or not at all. When one fails after others PartlySent is raised; its
+        `receipts` are those of the messages before it. Raises ClientError, MisuseError, NameError_.
         """
         place = make_place(queue_id, broker_name, ordering_key)
         receipts: list[SendReceipt] = []
@@ -303,8 +303,8 @@ class Producer:
         queue_id: int | None = None,
         broker_name: str | None = None,
     ) -> str:
-        """Send without waiting for an answer: fast, and may be lost. Returns the message's id. Raises
-        ClientError when there is no way to the broker."""
+        """Send without waiting for an answer; return the message's id. The message may be lost without an
+        error. Raises ClientError when no broker can be reached."""
         message = outgoing(body, tag, keys, properties)
         unique_key = self._keys.make()
         encoded = encode_properties(message, unique_key)
@@ -316,12 +316,12 @@ class Producer:
         return unique_key
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
-        """Take back a message that was sent with `delay_s` or `deliver_at` and did not appear yet; returns
-        its id.
+        """Recall a message that was sent with `delay_s` or `deliver_at` and is not delivered yet; return its
+        id.
 
-        `handle` is its receipt's `recall_handle`. The answer means that the broker will drop the message if
-        it is still there at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set.
-        Raises ClientError, and MisuseError for what is no handle.
+        `handle` is the `recall_handle` of its receipt. After a success the broker drops the message if it
+        still waits at its time. Brokers refuse it with NO_PERMISSION unless recallMessageEnable is set.
+        Raises ClientError, and MisuseError for an invalid handle.
         """
         try:
             broker_name = recall_handle.decode(handle).broker_name
@@ -391,7 +391,7 @@ class Producer:
 
     async def reply(self, message: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> None:
         """Answer a message that was sent by `request`. Raises MisuseError for another one, ClientError when
-        its producer is not reached."""
+        its producer cannot be reached."""
         known = message.properties
         cluster, correlation, client = (
             known.get(name) for name in (property_format.CLUSTER, CORRELATION, REPLY_TO_CLIENT)

@@ -1,4 +1,4 @@
-"""Reads queues where and when its user wants.
+"""Reads queues at offsets that the caller chooses.
 
     async with PullConsumer("my-group", "127.0.0.1:9876") as consumer:
         for queue in await consumer.queues("Orders"):
@@ -6,8 +6,8 @@
             ...
             await consumer.commit(queue, result.next_offset)
 
-It takes no part in sharing queues out and sends no heartbeat; the group's offsets are kept at the broker all
-the same.
+It is no member of its group: no queues are assigned to it, and it sends no heartbeat. The broker still keeps
+the offsets of the group.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_COUNT = 32
 
 
 class PullConsumer:
-    """Reads for a consumer group. `timeout` (seconds) bounds each request; a pull that waits has its wait
-    besides."""
+    """Reads for a consumer group. `timeout` (seconds) bounds each request; for a pull with `wait_ms` the wait
+    is added."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PullConsumer:
         await self._session.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read, in order. Raises NoRouteError, ClientError."""
+        """Return all queues of a topic that can be read, in order. Raises NoRouteError, ClientError."""
         return await self._reader.queues(check_topic(topic))
 
     async def pull(
@@ -64,10 +64,10 @@ class PullConsumer:
         tags: str = ALL,
         wait_ms: int = 0,
     ) -> PullResult:
-        """Read from `offset` on. With `wait_ms` the broker waits that long for something new before it
+        """Read from `offset` on. With `wait_ms` the broker waits up to that long for a new message before it
         answers.
 
-        Raises ClientError, FieldError and FormatError when the answer makes no sense.
+        Raises ClientError; FieldError and FormatError for an invalid answer.
         """
         # With version 0 the broker uses the expression of this request.
         return await self._reader.pull(
@@ -75,11 +75,11 @@ class PullConsumer:
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group, None when it never read this queue."""
+        """Return the committed offset of the group, None when it has none for this queue."""
         return await self._reader.committed(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Keep the group's place: the next message it wants is at `offset`."""
+        """Commit the group's offset: that of the next message to read."""
         await self._reader.commit(queue, offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:

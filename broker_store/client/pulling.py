@@ -1,5 +1,4 @@
-"""Reading from queues and keeping a group's place in them: the requests that pull and push consumers
-share."""
+"""Requests of pull and push consumers: reads of queues, and commits of a group's offsets."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from broker_store.protocol.headers import (
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.route_bodies import TopicRoute
 
-# What the network may add to the time the broker holds a pull.
+# Added to the time for which the broker holds a pull, for the network.
 PULL_MARGIN_S = 10.0
-# More than a broker gives in one answer anyway.
+# Queues of a topic at one broker, whatever number a route states.
 MAX_QUEUES = 1024
 
 
@@ -58,14 +57,14 @@ class QueueReader:
         self._group = group
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read, in order. Raises NoRouteError, ClientError."""
+        """Return all queues of a topic that can be read, in order. Raises NoRouteError, ClientError."""
         return readable_queues(topic, await self._session.route(topic))
 
     async def pull(
         self, queue: MessageQueue, offset: int, subscription: Subscription, max_count: int, wait_ms: int
     ) -> PullResult:
-        """Read from `offset` on; with `wait_ms` the broker holds the request that long while there is nothing
-        new."""
+        """Read from `offset` on; with `wait_ms` the broker holds the request up to that long while there is
+        no new message."""
         flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms > 0 else 0)
         expression = subscription.expression, subscription.version, subscription.expression_type
         header = PullHeader(
@@ -98,7 +97,7 @@ class QueueReader:
         return PullResult(PullStatus(int(answer.code)), kept, *numbers)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset as the broker has it; None when it has none."""
+        """Return the group's offset at the broker; None when there is none."""
         fields = write_header(
             RequestCode.QUERY_CONSUMER_OFFSET,
             consumer_group=self._group,
@@ -111,7 +110,7 @@ class QueueReader:
         return None if answer.code != ResponseCode.SUCCESS else _offset(answer.fields)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Keep the group's place: the next message it wants is at `offset`."""
+        """Commit the group's offset: that of the next message to read."""
         fields = write_header(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             consumer_group=self._group,

@@ -1,30 +1,28 @@
-"""Hands the messages of a group's topics out, each at least once: to a loop, or to a function.
+"""Delivers the messages of a group's topics, each at least once: to a loop, or to a function.
 
     async with PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders", "paid || sent") as consumer:
         async for message in consumer:       # a message is consumed when the loop asks for the next one
             ...
 
     async with PushConsumer("my-group", "127.0.0.1:9876").subscribe("Orders") as consumer:
-        await consumer.start(handle)         # async def handle(message), or a plain function, which runs in a
-                                             thread
-        ...                                  # up to `concurrency` messages are handled at once until the
-                                             block ends
+        await consumer.start(handle)         # a coroutine function, or a plain one, which runs in a thread
+        ...                                  # up to `concurrency` calls at once until the block ends
 
-A message whose handler returns is consumed. When the handler raises, the broker is asked to bring it again
-later by way of the group's retry topic, and after `max_retries` of that it goes to the dead letters;
-RetryLater and GiveUp say which of the two, and when. With `orderly=True` the messages of a queue are handled
-one after the other, only while the broker's lock on the queue is held, and a failed one is tried again here
-before the next. With `model="broadcasting"` every consumer gets everything, places are kept by the consumer
-itself, and a failed message is passed over.
+A message whose handler returns is consumed. When the handler raises, the message is sent back: the broker
+delivers it again later through the group's retry topic, and after `max_retries` of these it goes to the dead
+letters. With RetryLater and GiveUp the handler chooses one of the two, and the delay. With `orderly=True` the
+messages of a queue are handled one after the other, only while the broker's lock on the queue is held, and a
+failed one is tried again here before the next. With `model="broadcasting"` every consumer gets all messages
+and keeps its own offsets, and a failed message is skipped.
 
-In a loop nothing is raised to the consumer: `retry` and `give_up` say the same, and `ack` that a message is
-done before the next one is asked for. What a loop left by `break` or an exception was working on is not
-consumed; it is handed out again, to this group's next member, when this one has closed.
+A loop calls `retry` and `give_up` instead, and `ack` to finish a message before it takes the next one. A
+message whose loop ended by `break` or an exception is not consumed. It is delivered again, to another member
+of the group, when this one has closed.
 
-How it works: a task shares the queues out again every 20 s and when the broker says that the group has
-changed; a task a queue reads ahead (long polling); `concurrency` workers call the handler. Places are
-committed every 5 s, when a queue goes to another consumer, and at the end. What ends without that is handed
-out again.
+A task divides the queues every 20 s, and when the broker reports a change of the group. A task for each queue
+reads ahead (long polling); `concurrency` workers call the handler. Offsets are committed every 5 s, when a
+queue goes to another consumer, and at the end. Messages that were consumed after the last commit are
+delivered again.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ COMMIT_INTERVAL_S = 5.0
 PULL_WAIT_MS = 15_000
 ORDERLY_PAUSE_S = 1.0
 FAILURE_PAUSES_S = (0.1, 0.3, 1.0)
-# A broker that answers "nothing" at once does not hold pulls; it is not asked in a spin.
+# A broker that answers "no message" at once does not hold pulls: wait before the next pull.
 QUICK_ANSWER_S = 0.02
 QUICK_ANSWER_PAUSE_S = 0.2
 
@@ -82,15 +80,15 @@ class PushConsumer:
     """One member of a consumer group.
 
     `model`: "clustering", where the members share the messages, or "broadcasting", where each gets all.
-    `consume_from`: where a group begins that has no place yet: "last", "first", or a time, as an aware
+    `consume_from`: where a group begins that has no offset yet: "last", "first", or a time, as an aware
     datetime or in milliseconds since 1970. (A queue that still holds its very first message begins there in
     any case, as Apache's broker decides.)
     `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues, plain
     functions still in at most so many threads.
-    `max_retries`: how often a message comes again before it goes to the dead letters. None: as often as the
-    group's settings at the broker say (16), or without end for an orderly consumer, as in Java.
-    `places`: where a broadcasting consumer keeps how far it is, for example FilePlaces; None: each start
-    begins at `consume_from`. `read_ahead`: how much of a queue is taken before it is handled.
+    `max_retries`: how often a message is delivered again before it goes to the dead letters. None: the
+    number in the group's settings at the broker (16), or without limit for an orderly consumer, as in Java.
+    `places`: storage for the offsets of a broadcasting consumer, for example FilePlaces; None: each start
+    begins at `consume_from`. `read_ahead`: how much of a queue is read before it is handled.
     `timeout`: seconds for one request to a broker.
     `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
@@ -184,7 +182,7 @@ class PushConsumer:
     async def start(self, handler: Handler | None = None) -> PushConsumer:
         """Join the group and begin to call `handler`, or, without one, to read ahead for `async for`.
 
-        Returns when the queues were shared out for the first time. Raises ClientError when no name server
+        Returns when the queues were assigned for the first time. Raises ClientError when no name server
         answers, MisuseError.
         """
         if self._started or self._closed:
@@ -239,7 +237,7 @@ class PushConsumer:
         for task in self._workers:
             task.cancel()
         self._calls.close()
-        # A handler that did not end in time must not take with it what others of its queue have done.
+        # If a handler did not end in time, the finished messages of its queue are committed all the same.
         for assigned in mine:
             await self._places.commit(assigned)
         self._places.save()
@@ -261,7 +259,8 @@ class PushConsumer:
         await self._loops.settle(self._loops.task_of(message), None)
 
     async def retry(self, message: ReceivedMessage, level: int = 0, *, after_s: float | None = None) -> None:
-        """Have a message of an `async for` come again; the arguments are RetryLater's. Raises MisuseError."""
+        """Have a message of an `async for` delivered again; the arguments are RetryLater's. Raises
+        MisuseError."""
         await self._loops.settle(self._loops.task_of(message), RetryLater(level, after_s=after_s))
 
     async def give_up(self, message: ReceivedMessage) -> None:
@@ -277,7 +276,7 @@ class PushConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues this consumer reads at the moment."""
+        """Return the queues that this consumer reads now."""
         return sorted(self._assignment.queues)
 
     def _heartbeat(self) -> Heartbeat:
@@ -378,8 +377,8 @@ class PushConsumer:
         return False
 
     async def _handle_in_order(self, assigned: AssignedQueue, message: ReceivedMessage) -> None:
-        """Handle one message, again and again until it is consumed, given up, or the queue is not ours any
-        more."""
+        """Handle one message repeatedly until it is consumed, given up, or the queue belongs to another
+        consumer."""
         task = Task(assigned, message)
         while not assigned.dropped:
             if not self.broadcasting and time.monotonic() > assigned.locked_until_s:
@@ -426,7 +425,7 @@ class PushConsumer:
                 await self._places.commit(assigned)
             self._places.save()
 
-    # What brokers ask
+    # Requests of brokers
 
     def _on_members_changed(self, command: Command) -> None:
         if read_header(command.code, command.fields).consumer_group == self.group:
@@ -444,7 +443,7 @@ class PushConsumer:
             assigned.move(offset)
             await self._places.commit(assigned)
             if assigned.idle.is_set() and assigned.task is not None:
-                # The pull that waits at the old place need not be waited for.
+                # The pull that waits at the old offset is not awaited.
                 assigned.task.cancel()
                 assigned.task = self._session.spawn(self._read(assigned))
 

@@ -27,7 +27,7 @@ DEFAULT_QUEUE_NUMS = 4
 
 
 class Place(NamedTuple):
-    """Queue or broker of a message; the producer chooses what is None."""
+    """Queue or broker of a message; the producer chooses those that are None."""
 
     queue_id: int | None = None
     broker_name: str | None = None

@@ -33,7 +33,7 @@ class Replies:
         return future
 
     def forget(self, correlation: str) -> None:
-        """Stop expecting a reply."""
+        """Remove the future of a reply."""
         del self._requests[correlation]
 
     def on_reply(self, command: Command) -> Command:

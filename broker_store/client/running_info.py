@@ -1,5 +1,5 @@
-"""What a consumer says about itself when a broker asks on behalf of an administrator (docs/spec/remoting.md
-section 4)."""
+"""State of a consumer, which a broker requests on behalf of an administrator (docs/spec/remoting.md section
+4)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from broker_store.protocol.message_queue import MessageQueue
 def encode(
     properties: Mapping[str, str], subscriptions: Iterable[Subscription], assigned: Iterable[AssignedQueue]
 ) -> bytes:
-    """ConsumerRunningInfo. Rates are left out: this client does not measure them, and zeros would be a
-    lie."""
+    """Return a ConsumerRunningInfo. Rates are left out: this client does not measure them, and zeros would be
+    wrong."""
     return fastjson.dumps(
         {
             "mqPopTable": {},
@@ -49,13 +49,13 @@ def _queue_info(assigned: AssignedQueue) -> dict[str, object]:
 
 
 def encode_places(places: Mapping[MessageQueue, int]) -> bytes:
-    """GetConsumerStatusBody as a client gives it."""
+    """Return a GetConsumerStatusBody."""
     table = {queue.to_key(): place for queue, place in places.items()}
     return fastjson.dumps({"consumerTable": {}, "messageQueueTable": table})
 
 
 def encode_consumed(consumed: bool, orderly: bool, spent_ms: int) -> bytes:
-    """ConsumeMessageDirectlyResult."""
+    """Return a ConsumeMessageDirectlyResult."""
     result = "CR_SUCCESS" if consumed else "CR_THROW_EXCEPTION"
     return fastjson.dumps(
         {"autoCommit": True, "consumeResult": result, "order": orderly, "spentTimeMills": spent_ms}

@@ -1,9 +1,11 @@
-"""What every client is: an identity, connections by address, routes by topic, and a heartbeat.
+"""The base of every client: an identity, connections by address, routes by topic, and a heartbeat.
 
-Producer, consumers and Admin each own a session. It opens a link to a server when it is first needed and
-again after it ended; it asks the name servers one after another until one answers, and stays with that one;
-it fetches the routes in use again every 30 s and after a broker could not be reached; it sends a heartbeat to
-all brokers of those routes every 30 s, and at once to a broker that is new.
+Producer, consumers and Admin each own a session.
+
+- It opens a link to a server when the link is first needed, and again after it ended.
+- It asks the name servers one after another until one answers, and uses that one from then on.
+- It fetches the routes in use again every 30 s, and after a broker could not be reached.
+- It sends a heartbeat to all brokers of those routes every 30 s, and at once to a new broker.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ ROUTE_INTERVAL_S = 30.0
 HEARTBEAT_INTERVAL_S = 30.0
 MASTER_ID = 0
 
-# What answers a request of a broker, at once or later; None is no answer.
+# Answers a request of a broker, at once or later; None is no answer.
 RequestHandler = Callable[[Command], Command | None | Coroutine[Any, Any, Command | None]]
 _Result = TypeVar("_Result")
 _numbers = itertools.count(1)
 
 
 def parse_nameservers(nameservers: str | Iterable[str]) -> tuple[str, ...]:
-    """`host:port;host:port` or a sequence of addresses. Raises MisuseError."""
+    """Return the addresses in `host:port;host:port`, or of a sequence. Raises MisuseError."""
     if isinstance(nameservers, str):
         nameservers = nameservers.replace(",", ";").split(";")
     addresses = tuple(address.strip() for address in nameservers if address.strip())
@@ -57,13 +59,13 @@ def parse_nameservers(nameservers: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def make_client_id() -> str:
-    """Unique among the clients of a cluster: host, process, and a number no other client of this process
-    had."""
+    """Return an id that is unique among the clients of a cluster: host, process, and a number of the client
+    in this process."""
     return f"{local_address()}@{os.getpid()}#{next(_numbers)}{time.time_ns() % 1_000_000_000:09d}"
 
 
 def local_address() -> str:
-    """This host's address as others see it; no packet is sent to find out."""
+    """Return this host's address on its default route; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -107,7 +109,7 @@ class Session:
     # Life
 
     def start(self) -> None:
-        """Begin to refresh routes and to beat; needs the running loop."""
+        """Begin to refresh routes and to send heartbeats; needs the running loop."""
         if self._closed:
             raise MisuseError("this client was closed; make a new one")
         if not self._started:
@@ -117,7 +119,7 @@ class Session:
                 self.spawn(self._repeat(self.beat, HEARTBEAT_INTERVAL_S))
 
     def spawn(self, coroutine: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        """A task that ends with this session at the latest."""
+        """Start a task, which `close` cancels if it still runs."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -132,7 +134,8 @@ class Session:
                 log.info("%s: %s", self.client_id, error)
 
     async def unregister(self, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Unregister at all brokers that got a heartbeat. One that is not reached sees the connection end."""
+        """Unregister at all brokers that got a heartbeat. A broker that is not reached unregisters the client
+        when its connection ends."""
         header = dict(client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group)
         fields = write_header(RequestCode.UNREGISTER_CLIENT, **header)
         asked = (
@@ -154,7 +157,7 @@ class Session:
     # Requests
 
     async def link(self, address: str) -> Link:
-        """The open connection to a server, made when there is none. Raises ConnectionLost."""
+        """Return the open connection to a server; open one if there is none. Raises ConnectionLost."""
         link = self._links.get(address)
         if link is not None and not link.closed:
             return link
@@ -166,7 +169,7 @@ class Session:
                 link = await open_link(address, self._answer_request, CONNECT_TIMEOUT_S)
                 self._links[address] = link
                 if address in self._beaten:
-                    # It may be another process than the one that got our heartbeat.
+                    # The server may have restarted since it got the last heartbeat.
                     self._beaten.discard(address)
                     self.spawn(self.beat())
         return link
@@ -181,7 +184,7 @@ class Session:
         timeout: float | None = None,
         accept: Container[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """The answer of a server, when its code is one of `accept`. Raises ClientError."""
+        """Send a request and return the answer, if its code is one of `accept`. Raises ClientError."""
         link = await self.link(address)
         answer = await link.request(Command.request(code, fields, body), timeout or self.timeout)
         if answer.code not in accept:
@@ -204,7 +207,7 @@ class Session:
         timeout: float | None = None,
         accept: Container[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """The answer of a name server that can be reached. Raises ClientError."""
+        """Send a request to a name server that can be reached, and return the answer. Raises ClientError."""
         failure: ClientError = ConnectionLost("no name server is given")
         for _ in self.nameservers:
             address = self.nameservers[self._nameserver]
@@ -250,13 +253,13 @@ class Session:
         return known if known is not None else await self.fetch_route(topic)
 
     async def fetch_route(self, topic: str) -> TopicRoute:
-        """Return the route of a topic, asked now; concurrent callers share one request. Raises NoRouteError,
+        """Fetch the route of a topic; concurrent callers share one request. Raises NoRouteError,
         ClientError."""
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = self._lookups[topic] = self.spawn(self._look_up(topic))
             lookup.add_done_callback(lambda done: self._looked_up(topic, done))
-        # A caller that is cancelled must not take the lookup of the others with it.
+        # If one caller is cancelled, the lookup continues for the others.
         return await asyncio.shield(lookup)
 
     def _looked_up(self, topic: str, lookup: asyncio.Future[TopicRoute]) -> None:
@@ -284,7 +287,7 @@ class Session:
                 log.info("topic %s has no route any more", topic)
 
     def masters(self) -> list[str]:
-        """The addresses of the masters in all routes in use."""
+        """Return the addresses of the masters in all routes in use."""
         found: dict[str, None] = {}  # each once, in order
         for route in self.routes.values():
             for broker in route.brokers:
@@ -293,7 +296,7 @@ class Session:
         return list(found)
 
     def broker_address(self, route: TopicRoute, broker_name: str) -> str:
-        """The master of a broker name, or its lowest slave. Raises NoRouteError."""
+        """Return the address of the master of a broker name, or of its lowest slave. Raises NoRouteError."""
         for broker in route.brokers:
             if broker.broker_name == broker_name and broker.addresses:
                 return lowest_address(broker)

@@ -1,4 +1,4 @@
-"""Which messages of a topic a consumer wants: an expression of tags, `*` for all, `a || b` for some."""
+"""Subscriptions to a topic: an expression of tags, `*` for all messages, `a || b` for some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ ALL = "*"
 
 
 def make_subscription(topic: str, tags: str = ALL, version: int | None = None) -> Subscription:
-    """`version` is the time in milliseconds when None. Raises MisuseError for an expression without a tag."""
+    """Return a subscription; a `version` of None is the time in milliseconds. Raises MisuseError for an
+    expression without a tag."""
     if version is None:
         version = time.time_ns() // 1_000_000
     if tags.strip() in ("", ALL):
@@ -24,5 +25,5 @@ def make_subscription(topic: str, tags: str = ALL, version: int | None = None) -
 
 
 def wants(subscription: Subscription, tag: str | None) -> bool:
-    """The exact comparison: brokers compare only the hashes of tags."""
+    """Return whether the subscription has the tag of a message: brokers compare only hashes of tags."""
     return not subscription.tags or tag in subscription.tags

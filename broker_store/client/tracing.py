@@ -1,8 +1,8 @@
 """Traces: records of what a client did with each message, which Apache's tools read (`mqadmin
 queryMsgTraceById`).
 
-A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's TraceDataEncoder; what is not
-there is the word `null`. Its first field is the kind:
+A record is a line of fields joined by \\x01 and ended by \\x02, as in Java's TraceDataEncoder; a missing
+field is the word `null`. Its first field is the kind:
 
     Pub             a message was sent
     SubBefore       a message is handed to a handler
@@ -12,9 +12,10 @@ there is the word `null`. Its first field is the kind:
 
 formats/traces.py reads them.
 
-Records go to RMQ_SYS_TRACE_TOPIC, those of a topic together, at most 100 in a message, whose keys are the ids
-and keys of the traced messages. They are sent in the background. A trace must not delay or fail the traced
-message, so records that find no room, and those that no broker takes, are counted in the log and lost.
+Records are sent to RMQ_SYS_TRACE_TOPIC in the background, those of a topic together, at most 100 in a
+message. Its keys are the ids and keys of the traced messages. A trace must not delay or fail the traced
+message. So records without room in the queue, and those that no broker accepts, are dropped, and the log has
+their number.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPIC = "RMQ_SYS_TRACE_TOPIC"
-GROUP = "_INNER_TRACE_PRODUCER"  # Java's
+GROUP = "_INNER_TRACE_PRODUCER"  # the name in Java's client
 DEFAULT_REGION = "DefaultRegion"
 FIELD_END, RECORD_END = "\x01", "\x02"
 MAX_WAITING = 1024
@@ -45,7 +46,7 @@ MAX_RECORDS = 100
 # Keys of a trace message; properties hold 32 KiB in all.
 MAX_KEY_BYTES = 16 << 10
 PAUSE_S = 0.5
-# What the end of a client may take for the last records.
+# For the last records, when a client closes.
 LAST_S = 1.0
 
 # MessageType and ConsumeReturnType, which are sent by their numbers.
@@ -60,14 +61,15 @@ class _Record(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """A message in a handler's hands."""
+    """A message that a handler has."""
 
     request_id: str
     began_ms: int
 
 
 class Tracer:
-    """`make_producer` makes what sends the records, when there is the first; it must not trace itself."""
+    """`make_producer` makes the producer of the records when there is a first one; it must not trace
+    itself."""
 
     def __init__(self, make_producer: Callable[[], Producer], make_id: Callable[[], str], group: str):
         self._make_producer, self._make_id, self._group = make_producer, make_id, group
@@ -80,7 +82,7 @@ class Tracer:
     def sent(
         self, receipt: SendReceipt, message: Outgoing, began_ms: int, kind: int, region: str | None
     ) -> None:
-        """Record that a broker has the message; without a region it wants no traces."""
+        """Record that a broker has the message. A broker without a region requests no traces."""
         if region is None:
             return
         fields = (
@@ -125,7 +127,7 @@ class Tracer:
         )
 
     def handed(self, message: ReceivedMessage) -> Handled | None:
-        """Return the state of a message that a handler gets, None when its broker wants no traces."""
+        """Return the state of a message that a handler gets, None when its broker requests no traces."""
         pairs = message.properties
         if pairs.get(properties.TRACE_ON) == "false":
             return None
@@ -196,7 +198,7 @@ class Tracer:
             log.warning("%d trace records of %s are lost: %s", len(records), self._group, error)
 
     async def close(self) -> None:
-        """Send what waits, for a second at most. Idempotent."""
+        """Send the waiting records, for a second at most. Idempotent."""
         if self._task is None:
             return
         self._closing.set()
@@ -216,7 +218,7 @@ def _text(value: object) -> str:
 
 
 def _host(offset_message_id: str) -> str | None:
-    """The broker that an offset message id names."""
+    """Return the host of the broker that an offset message id names."""
     try:
         return message_id.host_text(message_id.decode_offset_id(offset_message_id)[0])
     except FormatError:
@@ -224,7 +226,7 @@ def _host(offset_message_id: str) -> str | None:
 
 
 def _bounded(keys: Iterable[str]) -> list[str]:
-    """As many as fit into a message; by the others its records are not found."""
+    """Return as many keys as fit into a message. Its records cannot be found by the others."""
     kept, size = [], 0
     for key in keys:
         size += len(key.encode("utf-8", "replace")) + 1

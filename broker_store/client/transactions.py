@@ -1,16 +1,15 @@
-"""Sends messages that are shown only when a local transaction is done.
+"""Sends messages that are delivered only when a local transaction is committed.
 
-    def check(message):                      # called when an outcome got lost, also after a restart of
-                                             this program
-        return orders.is_paid(message.keys[0])   # True: show it, False: forget it, None: ask again later
+    def check(message):                      # called when the broker has no outcome, also after a restart
+        return orders.is_paid(message.keys[0])   # True: deliver, False: discard, None: ask again later
 
     async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
         async with producer.transaction("Paid", b"...", keys=["order-7"]):
             orders.pay(7)
 
-The message is stored as a half first, which no consumer gets. When the block ends it is committed, when it
-raises it is rolled back. An outcome that does not reach the broker is no error: the broker asks `check` until
-it has one.
+The message is stored as a half first, which no consumer gets. When the block ends it is committed; when the
+block raises it is rolled back. An outcome that does not reach the broker is no error: the broker calls
+`check` until it has one.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from broker_store.protocol.headers import write_header
 
 log = logging.getLogger(__name__)
 
-# Questions that are being answered, as many as Java's client holds (checkRequestHoldMax). What comes beyond
-# is asked again by the broker.
+# Checks that are being answered, as many as in Java's client (checkRequestHoldMax). The broker repeats
+# further ones later.
 MAX_HELD = 2_000
 
 Check = Callable[[ReceivedMessage], bool | None | Awaitable[bool | None]]
 
 
 class Half:
-    """A message that waits for its outcome. `receipt` has its place; its topic is not the one it will
-    appear in."""
+    """A message that waits for its outcome. `receipt` has its place; its topic is not the one in
+    which it is delivered."""
 
     def __init__(self, producer: TransactionProducer, topic: str, receipt: SendReceipt, message: Outgoing):
         self._producer, self._message = producer, message
@@ -62,11 +61,12 @@ class Half:
         return self.receipt.message_id
 
     async def commit(self) -> bool:
-        """Show the message. False when the word did not get through; the broker will ask `check` then."""
+        """Deliver the message to consumers. False when the broker got no commit; it will call `check`
+        then."""
         return await self._producer._end(self, record.TRANSACTION_COMMIT)
 
     async def rollback(self) -> bool:
-        """Forget the message. False as for `commit`."""
+        """Discard the message. False as for `commit`."""
         return await self._producer._end(self, record.TRANSACTION_ROLLBACK)
 
 
@@ -139,7 +139,7 @@ class TransactionProducer(Producer):
         receipt = await self._send(topic, message, encoded, unique_key, sys_flag=record.TRANSACTION_PREPARED)
         half = Half(self, topic, receipt, message)
         if receipt.status != "SEND_OK":
-            # The local transaction must not rest on what a power cut could take away.
+            # The local transaction must not depend on a half that a power cut could remove.
             await half.rollback()
             raise ClientError(
                 f"the half for topic {topic} is stored, but not as safely as the broker's settings "
