@@ -507,7 +507,7 @@ async def seen_flush_consumer_offset_interval(setup):
     harness = Harness(flush_consumer_offset_interval=3000)
     broker = Broker(harness.parts)
     saved = []
-    broker.keeper.save = lambda name, make_text: saved.append(name)
+    broker.config_writer.save = lambda name, make_text: saved.append(name)
     # Else they are written again
     harness.parts.store.config |= dict.fromkeys(
         ("topics.json", "subscriptionGroup.json", "consumerOffset.json"), "{}"

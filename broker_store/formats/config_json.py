@@ -1,8 +1,9 @@
 """The JSON of config/*.json, as Apache RocketMQ 5.5.0 writes it and as any version wrote it
 (docs/spec/store-format.md section 8).
 
-Its writer puts integer keys without quotes, which no JSON parser takes, so they are quoted with a mark before
-parsing and turned into ints after. Files from Apache 5.3.3 have another layout, which parsing does not see.
+Its writer puts integer keys without quotes, which no JSON parser accepts, so they are quoted with a mark
+before parsing and turned into ints after. Files from Apache 5.3.3 have another layout, which makes no
+difference to parsing.
 """
 
 from __future__ import annotations

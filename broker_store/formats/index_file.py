@@ -4,7 +4,7 @@
 
 A slot holds the number of the newest entry whose key hash falls into it, an entry the number of the one
 before it in the same slot. Numbers start at 1, so that zero means "none"; the header's count is the next
-number to be given. An entry knows its time only in whole seconds since the file's first message.
+number to be given. An entry has its time only in whole seconds since the file's first message.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """`name` when a file of the index may be called so; else LookupNameError."""
+    """Return `name` if a file of the index may have it. Raises LookupNameError."""
     if not is_name(name):
         raise LookupNameError(f"An index file's name has {NAME_DIGITS} digits")
     return name

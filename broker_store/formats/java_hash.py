@@ -11,7 +11,7 @@ import codecs
 import struct
 from collections.abc import Sequence
 
-_REPLACED = "broker-store-java"  # the name of Java's way among Python's ways with bytes that are no UTF-8
+_REPLACED = "broker-store-java"  # an error handler that replaces invalid UTF-8 as Java does
 
 
 def java_hash(text: str) -> int:
@@ -30,13 +30,13 @@ def _code_units(text: str) -> Sequence[int]:
 
 
 def java_text(raw: bytes) -> str:
-    """UTF-8 as Java's String makes it: U+FFFD for what is none, as Python does, and one only for a surrogate
-    of three bytes."""
+    """Return UTF-8 decoded as by Java's String: U+FFFD for invalid bytes, as in Python, but a single one for
+    a surrogate of three bytes."""
     return raw.decode("utf-8", _REPLACED)
 
 
 def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
-    assert isinstance(error, UnicodeDecodeError)  # this way of replacing is only used to decode
+    assert isinstance(error, UnicodeDecodeError)  # the handler is used to decode only
     data, at = error.object, error.start
     if data[at] == 0xED and 0xA0 <= (data[at + 1] if at + 1 < len(data) else 0) <= 0xBF:
         third = data[at + 2 : at + 3]

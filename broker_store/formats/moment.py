@@ -10,12 +10,12 @@ EXAMPLE = "2026-11-21T10:00:00Z"
 
 
 def read(text: str) -> int:
-    """Milliseconds since 1970; what is finer is cut off. ValueError that says what is wanted."""
+    """Return milliseconds since 1970, rounded down. Raises ValueError, which names the accepted formats."""
     return read_microseconds(text) // 1000
 
 
 def read_microseconds(text: str) -> int:
-    """The same in microseconds."""
+    """Return microseconds since 1970, rounded down. Raises ValueError as `read`."""
     given = text.strip()
     if given.isascii() and given.isdigit() and len(given) < 20:
         if int(given) > MAX_MS:

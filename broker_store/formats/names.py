@@ -23,21 +23,21 @@ _ALLOWED_IN_WORDS = "letters, digits and % | - _"
 
 
 def check_topic(name: str) -> str:
-    """`name` when it may be a topic; else NameError_ with Apache's sentence."""
+    """Return `name` if it may be a topic. Raises NameError_ with Apache's sentence."""
     return _check(
         "topic", name, MAX_RETRY_TOPIC if name and name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC
     )
 
 
 def check_stored_topic(name: str) -> str:
-    """`name` when a record or a queue directory may hold it; else NameError_. The store's own limit
-    (docs/spec/store-format.md section 2.7) is wider than that of a client: version 2 of the record exists for
-    what lies between."""
+    """Return `name` if a record or a queue directory may hold it. Raises NameError_. The limit of the store
+    (docs/spec/store-format.md section 2.7) is larger than that of a client: version 2 of the record has
+    longer topics."""
     return _check("topic", name, MAX_RETRY_TOPIC)
 
 
 def is_stored_topic(name: str) -> bool:
-    """Return whether `check_stored_topic` takes the name."""
+    """Return whether `check_stored_topic` accepts the name."""
     try:
         check_stored_topic(name)
     except NameError_:
@@ -46,7 +46,7 @@ def is_stored_topic(name: str) -> bool:
 
 
 def check_group(name: str) -> str:
-    """`name` when it may be a producer or consumer group; else NameError_ with Apache's sentence."""
+    """Return `name` if it may be a producer or consumer group. Raises NameError_ with Apache's sentence."""
     return _check("group", name, MAX_GROUP)
 
 
@@ -63,8 +63,8 @@ def _check(what: str, name: str, limit: int) -> str:
 
 
 def in_words(error: NameError_) -> str:
-    """The sentence of an error for people, without a full stop: what is allowed in words where Apache's has a
-    regular expression."""
+    """Return the sentence of an error for people, without a full stop: words replace Apache's regular
+    expression."""
     return sentence_in_words(str(error)).rstrip(".")
 
 
@@ -74,16 +74,16 @@ def sentence_in_words(sentence: str) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name that only looks something up could be taken for a path; one that makes something must
-    pass the checks above."""
+    """Return whether a name contains parts of a path. For names that are only looked up; a name of something
+    that is created must pass the checks above."""
     return _PATH.search(name) is not None
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds the messages `group` sent back."""
+    """Return the topic with the messages that `group` sent back."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic that holds the messages `group` gave up."""
+    """Return the topic with the messages that `group` gave up."""
     return DLQ_PREFIX + group

@@ -107,12 +107,12 @@ def get(encoded: bytes, name: str) -> str | None:
 
 
 def get_some(encoded: bytes, names: re.Pattern[bytes]) -> dict[str, str]:
-    """Those of a few properties that are there, by `any_of` their names."""
+    """Return the properties that a pattern of `any_of` finds, by name."""
     return {name.decode(): java_text(value) for name, value in names.findall(b"\x02" + encoded)}
 
 
 def any_of(names: Iterable[str]) -> re.Pattern[bytes]:
-    """For `get_some`."""
+    """Return a pattern of these names for `get_some`."""
     return re.compile(b"\x02(" + b"|".join([re.escape(name.encode()) for name in names]) + b")\x01([^\x02]+)")
 
 
@@ -125,18 +125,18 @@ def append(encoded: bytes, more: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _needs_taking_apart(names: tuple[str, ...]) -> re.Pattern[bytes]:
-    """Where one of these names, or an empty piece, is to be taken out."""
+def _parts_to_remove(names: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Return a pattern that finds a property of one of these names, or an empty piece."""
     return re.compile(
         b"\x02(?:\x02|(?:" + b"|".join([re.escape(name.encode()) for name in names]) + b")[\x01\x02])"
     )
 
 
 def set_values(encoded: bytes, changes: Mapping[str, str | None]) -> bytes:
-    """`encoded` with the properties in `changes` set, or taken out where the value is None; the others keep
-    bytes and place."""
+    """Return `encoded` with the properties in `changes` set, or removed if the value is None. The others keep
+    their bytes and places."""
     encoded = bytes(encoded)
-    if encoded[-1:] == b"\x02" and _needs_taking_apart(tuple(changes)).search(b"\x02" + encoded) is None:
+    if encoded[-1:] == b"\x02" and _parts_to_remove(tuple(changes)).search(b"\x02" + encoded) is None:
         return encoded + encode(changes)
     names = [name.encode() for name in changes]
     kept = [piece for piece in encoded.split(b"\x02") if piece and piece.partition(b"\x01")[0] not in names]

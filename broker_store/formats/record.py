@@ -15,7 +15,7 @@ and the blank.
 
 Up to the body everything is fixed once the two IPv6 bits of the sys flag are known, so there are four tables.
 A record states its own length three times over (total, sum of parts, place of the next) and its own place;
-`decode` checks all of them before it uses any of them, because recovery meets torn and stale bytes.
+`decode` checks all of them before it uses any of them, because recovery also reads torn and stale bytes.
 
 A file ends in a blank: the rest of the file as total size, BLANK_MAGIC, and nothing more. So 8 bytes are
 always left.
@@ -203,8 +203,8 @@ def record_crc_pair(record_before: bytes) -> bytes:
 
 
 def has_record_crc(raw_properties: bytes) -> bool:
-    """Return whether properties end with the pair; one in the middle was copied from another message and says
-    nothing."""
+    """Return whether properties end with the pair; one in the middle was copied from another message and
+    does not count."""
     return (
         raw_properties[-RECORD_CRC_BYTES:].startswith(RECORD_CRC_BEGIN)
         and raw_properties.endswith(b"\x02")

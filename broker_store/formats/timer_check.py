@@ -5,7 +5,7 @@ Apache's are the first seven longs of the page (docs/spec/store-format.md sectio
 The same 56 bytes answer GET_TIMER_CHECK_POINT.
 
 Apache's flush position is older than its queue offset: what lies between is found by reading the log's end.
-Ours were true at one moment, so that the log can be cut there. A seal after the seven longs marks the
+All of ours are of one moment, so the log can be cut there. A seal after the seven longs marks the
 page as ours: Apache's broker does not touch it, and it fits no other seven longs.
 """
 

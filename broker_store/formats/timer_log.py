@@ -3,9 +3,9 @@
     size 52 (4)  previous (8)  magic (4)  write time ms (8)  delay ms (4)  log offset (8)  record size (4)
                                                              topic hash (4)  0 (8)
 
-The units of one second are a chain: each names the place of the one before it, -1 for none, and the wheel
-knows the last (docs/spec/store-format.md section 7). Units lie back to back in files of one length; a unit
-must leave room for a blank, which closes the file and is not counted as a unit:
+The units of one second are a chain: each names the place of the one before it, -1 for none, and the slot of
+the wheel names the last (docs/spec/store-format.md section 7). Units lie back to back in files of one length;
+a unit must leave room for a blank, which closes the file and is not counted as a unit:
 
     bytes left (4)  0 (8)  blank magic (4)
 

@@ -1,6 +1,6 @@
 """A kernel that rests without the interpreter lock and returns the time at which it ended.
 
-    Python ──► rest: gives the lock away, sleeps, reads the clock ──► waits for the lock ──► Python
+    Python ──► rest: releases the lock, sleeps, reads the clock ──► waits for the lock ──► Python
                                                                       └─ what is measured ─┘
 
 Every kernel that runs without the lock waits like this at its end, and so does every thread after a system

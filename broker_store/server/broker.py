@@ -6,7 +6,7 @@
     await broker.start(host)  # after store.start(), on the loop
     await broker.stop()       # before store.close()
 
-Everything here runs on the loop, except that files are written in a thread (`keeper`).
+Everything here runs on the loop, except that files are written in a thread (`config_writer`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker_store.broker.pauses import PERIOD_S
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.channel import Channel
-from broker_store.server.keeper import Keeper
+from broker_store.server.config_writer import ConfigWriter
 from broker_store.server.listener import Listener, bind_for, listen
 from broker_store.server.parts import BrokerParts
 from broker_store.server.registration import Registration
@@ -59,7 +59,7 @@ class Broker:
         self.registration: Registration | None = None  # from the first `start` on
         self.listeners: list[Listener] = []  # one for each open port
         inspecting = parts.store_settings.inspect
-        self.keeper = Keeper(_write_nothing if inspecting else parts.store.write_config)
+        self.config_writer = ConfigWriter(_write_nothing if inspecting else parts.store.write_config)
         # An inspected store accepts no messages, so it delivers no delayed ones. On a slave the master
         # delivers them, and asks about its transactions.
         self._delivers = not inspecting and parts.store_settings.broker_role != "SLAVE"
@@ -222,7 +222,7 @@ class Broker:
         self._save_metrics()
         await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
         self._save_delay()
-        await self.keeper.close()
+        await self.config_writer.close()
         await parts.changes.close()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
@@ -328,7 +328,9 @@ class Broker:
         for name in missing:
             tables[name].dirty = True
         return [
-            name for name in missing if name not in self.keeper.failed and not self.keeper.is_under_way(name)
+            name
+            for name in missing
+            if name not in self.config_writer.failed and not self.config_writer.is_under_way(name)
         ]
 
     def _save_changed(self) -> None:
@@ -339,16 +341,16 @@ class Broker:
         self._save_offsets()
 
     def _save_topics(self) -> None:
-        self.keeper.save(topics.FILE_NAME, self.parts.topics.picture())
+        self.config_writer.save(topics.FILE_NAME, self.parts.topics.picture())
 
     def _save_groups(self) -> None:
-        self.keeper.save(groups.FILE_NAME, self.parts.groups.picture())
+        self.config_writer.save(groups.FILE_NAME, self.parts.groups.picture())
 
     def _save_offsets(self) -> None:
         self.parts.transactions.settle(self.parts.store.flushed)
         self.parts.broadcast.step(self.parts.clock())
         if self.parts.offsets.dirty:
-            self.keeper.save(offsets.FILE_NAME, self.parts.offsets.picture())
+            self.config_writer.save(offsets.FILE_NAME, self.parts.offsets.picture())
 
     def _save_metrics(self) -> None:
         files = {
@@ -357,12 +359,12 @@ class Broker:
         }
         for name, make_text in files.items():
             if make_text is not None:
-                self.keeper.save(name, make_text)
+                self.config_writer.save(name, make_text)
 
     def _save_delay(self) -> None:
         make_text = self.parts.delay.picture(self.parts.store.flushed)
         if make_text is not None:
-            self.keeper.save(delay.FILE_NAME, make_text)
+            self.config_writer.save(delay.FILE_NAME, make_text)
 
 
 def _log_failure(_result: object, error: Exception | None) -> None:

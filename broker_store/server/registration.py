@@ -41,7 +41,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 CONNECT_TIMEOUT_S = 3.0
 RETRY_S = 3.0
 GOODBYE_S = 1.0
-# Of one registration, which then has 0.7 MB. A name server with deleteTopicWithBrokerRegistration forgets
+# Of one registration, which then has 0.7 MB. A name server with deleteTopicWithBrokerRegistration removes
 # topics that are not in the last one.
 MAX_TOPICS_PER_REGISTRATION = 4_000
 DEFAULT_PORT = 9876

@@ -57,7 +57,12 @@ DROPPED = (
 
 
 async def resend(
-    nameserver: str, group: str, to: str, limit: int, report: Callable[[int, int], None], left_out: Keeper
+    nameserver: str,
+    group: str,
+    to: str,
+    limit: int,
+    report: Callable[[int, int], None],
+    left_out: LeftOutStore,
 ) -> Resent:
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
     then the others, oldest first.
@@ -98,7 +103,7 @@ async def resend(
     return run.result()
 
 
-class Keeper(Protocol):
+class LeftOutStore(Protocol):
     """Stores which letters were left out, as mqadmin/jobs/left_out.py does. Its methods wait for a
     database."""
 
@@ -115,7 +120,7 @@ class _Run:
         reader: PullConsumer,
         producer: Producer,
         taken: _Taken,
-        left_out: Keeper,
+        left_out: LeftOutStore,
         group: str,
         to: str,
         limit: int,

@@ -1,4 +1,4 @@
-"""server.broker, keeper and registration: the life of a broker over loopback."""
+"""server.broker, config_writer and registration: the life of a broker over loopback."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol import client_bodies, registration_body, route_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
-from broker_store.server import keeper, registration
+from broker_store.server import config_writer, registration
 from broker_store.server.broker import FLAG_LOG_MS, Broker
 from broker_store.server.channel import connect
 from broker_store.server.listener import bind
@@ -339,7 +339,7 @@ async def test_a_step_that_fails_is_not_tried_at_each_arrival(brokers, monkeypat
 
 async def test_only_the_newest_picture_is_written_and_one_at_a_time():
     written = []
-    one = keeper.Keeper(lambda name, data: written.append((name, data)))
+    one = config_writer.ConfigWriter(lambda name, data: written.append((name, data)))
     for number in range(5):
         one.save("a.json", lambda number=number: str(number).encode())
     one.save("b.json", lambda: b"b")
@@ -348,7 +348,7 @@ async def test_only_the_newest_picture_is_written_and_one_at_a_time():
 
 
 async def test_a_full_disk_is_tried_again(monkeypatch):
-    monkeypatch.setattr(keeper, "RETRY_S", 0.0)
+    monkeypatch.setattr(config_writer, "RETRY_S", 0.0)
     written, full = [], [True]
 
     def write(name, data):
@@ -356,7 +356,7 @@ async def test_a_full_disk_is_tried_again(monkeypatch):
             raise DiskFullError("no room")
         written.append(data)
 
-    one = keeper.Keeper(write)
+    one = config_writer.ConfigWriter(write)
     one.save("a.json", lambda: b"a")
     await one.close()
     assert written == [b"a"] and one.failed == {}
@@ -365,7 +365,7 @@ async def test_a_full_disk_is_tried_again(monkeypatch):
 async def test_a_file_is_under_way_until_it_is_written():
     """Once a long first write was reported as a file that was removed."""
     begun, goes_on = threading.Event(), threading.Event()
-    one = keeper.Keeper(lambda name, data: (begun.set(), goes_on.wait(30)))
+    one = config_writer.ConfigWriter(lambda name, data: (begun.set(), goes_on.wait(30)))
     assert not one.is_under_way("a.json")
     one.save("a.json", lambda: b"a")
     one.save("b.json", lambda: b"b")
@@ -384,7 +384,7 @@ async def test_a_large_table_is_written_slowly_and_at_the_end_at_full_speed(monk
         def pause(self):
             rests.append(self._is_stopped)
 
-    monkeypatch.setattr(keeper, "Throttle", CountedThrottle)
+    monkeypatch.setattr(config_writer, "Throttle", CountedThrottle)
 
     def text() -> bytes:
         parts = []
@@ -396,7 +396,7 @@ async def test_a_large_table_is_written_slowly_and_at_the_end_at_full_speed(monk
         return b"".join(parts)
 
     written = []
-    one = keeper.Keeper(lambda name, data: written.append(data))
+    one = config_writer.ConfigWriter(lambda name, data: written.append(data))
     one.save("a.json", text)
     await asyncio.to_thread(begun.wait, 30)
     closing = asyncio.create_task(one.close(30))
@@ -409,7 +409,7 @@ async def test_a_large_table_is_written_slowly_and_at_the_end_at_full_speed(monk
 
 async def test_what_is_not_written_at_the_end_is_named(caplog):
     goes_on = threading.Event()
-    one = keeper.Keeper(lambda name, data: goes_on.wait(30))
+    one = config_writer.ConfigWriter(lambda name, data: goes_on.wait(30))
     one.save("a.json", lambda: b"a")
     one.save("b.json", lambda: b"b")
     try:

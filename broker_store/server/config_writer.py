@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 
 
-class Keeper:
+class ConfigWriter:
     """Saves config files. `write(name, data)` is the store's."""
 
     def __init__(self, write: Callable[[str, bytes], None]):
