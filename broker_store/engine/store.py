@@ -137,7 +137,7 @@ class MessageStore:
         if settings.inspect:
             # No message is taken and no file deleted, so no worker is needed.
             parts.state.enter("running")
-            parts.state.set_flag("inspect", "the store was opened to be looked at")
+            parts.state.set_flag("inspect", "the store was opened for inspection")
             return
         self._workers.start()
         if settings.broker_role == "SLAVE":

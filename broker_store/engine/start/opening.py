@@ -126,7 +126,7 @@ class Opening:
     def _read_last_run(self) -> tuple[bool, LastStart]:
         """Return whether the last run closed the store in order, and what is known of the last start."""
         report = self._report
-        with report.step("look how the store was left") as step:
+        with report.step("read how the last run ended") as step:
             self._demand_kinds()
             self._remove_leftovers()
             clean = not self._parts.disk.exists(self._abort)
