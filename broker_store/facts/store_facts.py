@@ -36,7 +36,7 @@ from broker_store.units import Moment
 
 UNIT = queue_unit.SIZE
 _PIECE = 4 << 20
-_NOT_A_GROUP = "@"  # within a name: our own note of what a broadcasting group pulled
+_BROADCAST_SEPARATOR = "@"  # within a name: our own note of what a broadcasting group pulled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class FileFacts:
             _, table, _ = config_json.read_table(self._directory.config(OFFSETS_FILE) or "{}", "offsetTable")
             for name, queues in table.items():
                 topic, _, group = str(name).partition("@")
-                if group and _NOT_A_GROUP not in group:
+                if group and _BROADCAST_SEPARATOR not in group:
                     found.append(
                         (
                             topic,

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # Of a queue, 80 MB; a file of the default size has 300,000 units
 MAX_UNITS_PER_READ = 4_000_000
-_NOT_OF_AN_AUDIT = {"empty", "log-start"}  # notes
+_LEFT_TO_CHECK_STORE = {"empty", "log-start"}  # notes
 # What `check_store` alone compares, since one process reads it: what it is, and the kinds of its findings.
 CHECKED_ELSEWHERE = {
     "the checkpoint": ("checkpoint", "checkpoint-ahead"),
@@ -237,7 +237,7 @@ class _Audit:
         """What `check_store` says of names and lengths of files, found by the same code."""
         report = walk.load()
         for finding in report.findings:
-            if finding.kind not in _NOT_OF_AN_AUDIT:
+            if finding.kind not in _LEFT_TO_CHECK_STORE:
                 self.report.add(finding.severity, finding.kind, finding.file, finding.offset, finding.what)
 
     def _take_places(self, walk: StoreCheck) -> None:

@@ -37,7 +37,7 @@ from broker_store.formats import checkpoint, record
 from broker_store.formats.checkpoint import Checkpoint
 
 # Findings that a start which reads the whole log does not repair
-_NOT_OF_A_START = ("config", "config-missing", "ends-missing", "offset-ahead")
+_NOT_REPAIRED_BY_STARTS = ("config", "config-missing", "ends-missing", "offset-ahead")
 
 
 def make_plan(check: StoreCheck, sizes: WantedSizes | None = None) -> Plan:
@@ -89,7 +89,9 @@ class _Planner:
         config = [*tables.tables(), *tables.deleted_topics(), *tables.positions()]
         of_timer = [*timer.actions()]
         repaired_by_start = any(
-            finding.severity != NOTE and finding.kind not in _NOT_OF_A_START and not timer.is_own(finding)
+            finding.severity != NOTE
+            and finding.kind not in _NOT_REPAIRED_BY_STARTS
+            and not timer.is_own(finding)
             for finding in self._report.findings
         )
         if headers.restored:
