@@ -278,7 +278,7 @@ def _startable(request: HttpRequest, found: list[AllowedJob], record: Record) ->
         found = [job for job in found if not _is_under_way(job)]
     left_out = [job for job in found if _wants_name(job)]
     if not left_out:
-        return _as_many_as_may_wait(request, found, record)
+        return _within_waiting_limit(request, found, record)
     record["left_out"] = [job.id for job in left_out[:MAX_DESCRIBED]]
     if len(left_out) == len(found):
         raise _Refused(left_out)
@@ -289,10 +289,10 @@ def _startable(request: HttpRequest, found: list[AllowedJob], record: Record) ->
         "here: {}."
     )
     messages.warning(request, format_html(sentence, len(left_out), len(found), links))
-    return _as_many_as_may_wait(request, [job for job in found if not _wants_name(job)], record)
+    return _within_waiting_limit(request, [job for job in found if not _wants_name(job)], record)
 
 
-def _as_many_as_may_wait(request: HttpRequest, found: list[AllowedJob], record: Record) -> list[AllowedJob]:
+def _within_waiting_limit(request: HttpRequest, found: list[AllowedJob], record: Record) -> list[AllowedJob]:
     """Return the first of them, as many as may wait beside those that do; a message and the record count the
     others. Raises Problem where none may."""
     room = queue.room()

@@ -77,7 +77,7 @@ def start(schedule_id: int) -> None:
     schedule.last_ms, schedule.last_problem = int(time.time() * 1000), ""
     try:
         caller = caller_of(schedule.created_by)
-        _check_the_one_before(schedule.last_run)
+        _check_previous_run(schedule.last_run)
         kind = f"pipeline_{schedule.job}"
         with audit.audited(
             caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk
@@ -93,7 +93,7 @@ def start(schedule_id: int) -> None:
     )
 
 
-def _check_the_one_before(run_id: str) -> None:
+def _check_previous_run(run_id: str) -> None:
     try:
         before = queue.find(run_id).state if run_id else "done"
     except Problem as problem:

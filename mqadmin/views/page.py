@@ -2,8 +2,8 @@
 broker does not serve.
 
 A page that uses the store is a coroutine on the broker's own loop: it reads facts and does not block. `page`
-is its guard. User and role were read before (`who_asks` in web/middleware.py), so views and templates query
-nothing.
+is its guard. User and role were read before (`identify_caller` in web/middleware.py), so views and templates
+query nothing.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._let_go()
+        self._release()
         self.peers.gone(self.transport)
 
     def judge_time(self, now_s: float) -> None:
@@ -235,7 +235,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.peer.waits_for == "":
             self.peer.since_s = self.loop.time()
         if not self.pipeline:
-            self._give_bodies_back()
+            self._release_bodies()
         super().on_response_complete()
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -252,7 +252,7 @@ class BoundedHttp(HttpToolsProtocol):
             and not any(cycle.response_started for cycle in self._cycles)
             and not self.peers.is_crowded(self.peer)
         )
-        self._let_go()
+        self._release()
         self.peer.ends_at_s = self.loop.time() + LINGER_SECONDS
         if not can_answer or self.transport.is_closing():
             return self.transport.abort()
@@ -266,17 +266,17 @@ class BoundedHttp(HttpToolsProtocol):
         self.transport.write_eof()
         return self.flow.resume_reading()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Mark the running and the waiting requests of this connection as disconnected."""
         for cycle in (*self._cycles, *(cycle for cycle, _ in self.pipeline)):
             cycle.disconnected = True
             cycle.message_event.set()
         self._cycles = []
         self.pipeline.clear()
-        self._give_bodies_back()
+        self._release_bodies()
         self._unset_keepalive_if_required()
 
-    def _give_bodies_back(self) -> None:
+    def _release_bodies(self) -> None:
         self.peers.body_bytes -= self._held_bytes
         self._held_bytes = 0
 

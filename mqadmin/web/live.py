@@ -416,7 +416,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 "websocket frames", value=MAX_FRAMES + 1, limit=MAX_FRAMES, who=f"user {self.user_id}"
             )
             return await self._leave(CLOSE_TOO_MANY)
-        reason = self._obey(text_data, self.watcher)
+        reason = self._handle_frame(text_data, self.watcher)
         if reason:
             self.bad_frames += 1
             if self.bad_frames >= MAX_BAD_FRAMES:
@@ -436,7 +436,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 )
             )
 
-    def _obey(self, text: str, watcher: Watcher) -> str:
+    def _handle_frame(self, text: str, watcher: Watcher) -> str:
         """Do what a frame asks. Return what is wrong with it, "" for nothing."""
         try:
             frame = orjson.loads(text)

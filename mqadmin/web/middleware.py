@@ -66,7 +66,7 @@ class Common(_OnLoop, CommonMiddleware):
 
 
 class Authentication(_OnLoop, AuthenticationMiddleware):
-    """Leaves `request.user` to `who_asks`."""
+    """Leaves `request.user` to `identify_caller`."""
 
 
 class Messages(_OnLoop, MessageMiddleware):
@@ -111,7 +111,7 @@ class ContentSecurityPolicy(_OnLoop, CSPMiddleware):
 
 
 @sync_and_async_middleware
-def problem_for_a_wrong_method(get_response):
+def method_not_allowed(get_response):
     """Answer a method that an address does not have with a problem document, as every error of REST; ninja
     answers bare text."""
 
@@ -180,7 +180,7 @@ class DatabaseFailures(_OnLoop, MiddlewareMixin):
         return without_database(request, exception) if isinstance(exception, DatabaseError) else None
 
 
-class RefusalsLeaveARecord:
+class RecordRefusals:
     """Writes an audit record for each change that was refused for its role, by a page, REST or the admin.
 
     Pages and REST put the caller that they refuse into `request.refused`; the admin raises PermissionDenied.
@@ -217,7 +217,7 @@ def _is_refused_change(request) -> bool:
 
 
 @sync_and_async_middleware
-def who_asks(get_response):
+def identify_caller(get_response):
     """Read session, user and role, all at once and in a thread, since the views are on the loop: there
     `request.user` and `roles.caller_of` query nothing. A user who logged in with a one-time password sees
     only the page that sets another."""

@@ -72,7 +72,7 @@ class CommitLog:
         context.view[c.LOG_FILE_BYTES] = file_size
         # Maps that are not used any more: added by the loop, closed by the preallocator. A deque needs no
         # lock
-        self._let_go: deque[Region] = deque()
+        self._unused_maps: deque[Region] = deque()
 
     # Positions, absolute --------------------------------------------------------------------------
 
@@ -220,8 +220,8 @@ class CommitLog:
     def prepare(self) -> bool:
         """Take one step of the preallocator: blocks and pages ahead of the writer, then the next file. Return
         True when it did something."""
-        while self._let_go:
-            self._let_go.popleft().close()
+        while self._unused_maps:
+            self._unused_maps.popleft().close()
         view = self._context.view
         file = self.current
         at = view[c.LOG_AT] if file.base == view[c.LOG_BASE] else 0
@@ -305,7 +305,7 @@ class CommitLog:
             if file.end > offset or file.flushed < file.size or file is self.current:
                 break
             if file.region is not None and self._context.view[c.DISPATCH_BASE] > file.base:
-                self._let_go.append(file.release_map())
+                self._unused_maps.append(file.release_map())
         self._publish_files()
 
     def drop_first(self) -> MappedFile:
@@ -315,8 +315,8 @@ class CommitLog:
         return file
 
     def close(self) -> None:
-        while self._let_go:
-            self._let_go.popleft().close()
+        while self._unused_maps:
+            self._unused_maps.popleft().close()
         for file in self.files:
             file.unmap()
         self._publish_files()
