@@ -63,7 +63,7 @@ MAY_IMPORT = {
 # The same of the rooms of mqadmin: what each may import of the others.
 MQADMIN_MAY_IMPORT = {
     "facts": set(),
-    "process": {"models"},
+    "process": {"facts", "models"},
     # Not jobs, which import it: what it needs of them, who starts the dashboard gives it
     "cluster": {"cached_scans", "facts", "process", "templatetags", "views", "web"},
     "web": {"audit", "cluster", "process", "views"},

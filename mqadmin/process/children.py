@@ -31,9 +31,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 from urllib.parse import parse_qs
 
 log = logging.getLogger(__name__)
@@ -63,14 +62,6 @@ REDIS_RIGHTS = (
     "resetkeys resetchannels ~rq:* %R~connection_pool &rq:* +@all -@admin -@dangerous +info +client|list "
     "+client|setname +client|setinfo"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningChildren:
-    """Which children run now."""
-
-    redis: Literal["own", "external", "stopped"]
-    workers: dict[str, bool]  # by name
 
 
 def launched(arguments: list[str], parent_death_signal: int) -> list[str]:

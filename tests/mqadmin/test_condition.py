@@ -22,7 +22,7 @@ from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import condition, signs
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
 from mqadmin.cluster.embedded.write_routes import Withheld
-from mqadmin.process.children import RunningChildren
+from mqadmin.facts.children import RunningChildren
 from mqadmin.views.overview import page as overview
 from mqadmin.web import failures
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)

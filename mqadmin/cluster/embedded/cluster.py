@@ -29,10 +29,10 @@ from mqadmin.cluster.embedded.sends import EmbeddedSends
 from mqadmin.cluster.embedded.store import EmbeddedStore, refusals_of
 from mqadmin.cluster.embedded.topics import EmbeddedTopics
 from mqadmin.cluster.embedded.waiting import EmbeddedWaiting
+from mqadmin.facts.children import RunningChildren
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
 from mqadmin.facts.sends import Refused
-from mqadmin.process.children import RunningChildren
 
 CACHED_S_PER_CPU_S = 50  # pages that show the condition take at most a fiftieth of a core
 

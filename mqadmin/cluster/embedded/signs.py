@@ -24,7 +24,7 @@ from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.store import EmbeddedStore
-from mqadmin.process.children import RunningChildren
+from mqadmin.facts.children import RunningChildren
 from mqadmin.web import failures
 
 MIN_SAMPLES_FOR_THIRDS = 6  # two in each third
