@@ -35,6 +35,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import parse_qs
 
+from mqadmin.facts.children import RunningChildren
+
 log = logging.getLogger(__name__)
 
 LAUNCHER = """import ctypes, os, sys
