@@ -109,6 +109,8 @@ def _read(hint: Any, value: Any) -> Any:
 
 def _may_be_missing(field: dataclasses.Field[Any], hint: Any) -> bool:
     has_default = not (field.default is field.default_factory is dataclasses.MISSING)
+    while typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
     return has_default or types.NoneType in typing.get_args(hint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
@@ -106,6 +107,16 @@ def test_a_fact_is_read_from_its_json():
         assert fact_of(Jump, document_of(jump)) == jump
     with pytest.raises(ValueError, match="no _File: KeyError"):
         fact_of(_File, {"name": "0"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    by: Annotated[str | None, "who made it"]
+    at_ms: Annotated[Moment | None, "null: not yet"]
+
+
+def test_what_may_be_none_may_be_missing_whether_it_is_described_or_not():
+    assert fact_of(_Described, {}) == _Described(by=None, at_ms=None)
 
 
 def test_facts_are_frozen_and_have_slots():
