@@ -72,6 +72,7 @@ RULES = [
     ({"failed_jobs": 1}, "warn", "1 job failed in the last 24 h.", [("warn", "jobs", 1, "jobs")]),
     ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether " "jobs failed, and what the " "last check of the store found, is not " "known: the queue of jobs does not " "answer.", [("unknown", "jobs", None, "jobs")]),
     ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so " "jobs wait. Messages are not touched by " "that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
+    ({"findings": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What the last " "check of the store found is not known.", [("unknown", "damage", None, "doctor")]),
     ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
     ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are " "out of date: no room.", [("warn", "samples", None, "disk")]),
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -147,3 +148,15 @@ def test_what_may_come_back_is_not_shown_as_lost(runs, client_of_role, monkeypat
         and "What is lost" not in text
         and "Plan of a repair" not in text
     )
+
+
+def test_what_a_check_of_another_version_found_is_not_known(monkeypatch):
+    result = {"ok": False, "grades": {"lost": 1}}
+    monkeypatch.setattr(
+        queue, "last_done", lambda kind: None if result is None else SimpleNamespace(result=result)
+    )
+    assert checks.last_findings() is None
+    result |= {"log_end": "0", "counts": {}, "kinds": {"bad-record": 1}}
+    assert checks.last_findings() == 1
+    result = None
+    assert checks.last_findings() == 0

@@ -273,6 +273,9 @@ def _of_disk(signs: Signs) -> list[Notice]:
 
 
 def _of_findings(signs: Signs) -> list[Notice]:
+    if signs.findings is None and signs.failed_jobs is not None:  # else the notice of jobs says it
+        said = "What the last check of the store found is not known."
+        return [_notice("unknown", "damage", said, None, "doctor")]
     if not signs.findings:
         return []
     one = signs.findings == 1

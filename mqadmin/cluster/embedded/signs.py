@@ -38,7 +38,7 @@ class JobCounts:
     """What is counted of jobs, in Redis: raises Problem."""
 
     failed_since: Callable[[int], int]  # how many failed since a time (ms since 1970)
-    last_findings: Callable[[], int]  # of the last check of the store
+    last_findings: Callable[[], int | None]  # of the last check of the store; None: not known
 
 
 def measure(

@@ -135,13 +135,16 @@ def watched(run_id: str) -> CheckFrame:
     )
 
 
-def last_findings() -> int:
+def last_findings() -> int | None:
     """Return how many findings the last check that was done has, without the harmless ones; 0 when there was
-    none."""
+    none, None when its result cannot be read."""
     done = queue.last_done(KIND)
-    summary = None if done is None else _result_of(CheckSummary, done)
-    grades = {} if summary is None else summary.grades
-    return sum(count for grade, count in grades.items() if grade != HARMLESS)
+    if done is None:
+        return 0
+    summary = _result_of(CheckSummary, done)
+    if summary is None:
+        return None
+    return sum(count for grade, count in summary.grades.items() if grade != HARMLESS)
 
 
 def _result_of(kind: type[Result], job: Job) -> Result | None:
