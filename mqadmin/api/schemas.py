@@ -321,36 +321,7 @@ class Jobs(Page):
 
 
 MIN_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
-SMALL_NUMBERS = frozenset(
-    {
-        "queue_id",
-        "count",
-        "queues",
-        "slots",
-        "slots_used",
-        "commit_log_files",
-        "read_queues",
-        "write_queues",
-        "messages_read",
-        "step",
-        "used_ratio",
-    }
-    | {
-        "percent",
-        "retention_hours",
-        "delete_hours",
-        "tight_percent",
-        "forced_percent",
-        "full_percent",
-        "files_a_look",
-        "files_left_out",
-        "queues_left_out",
-        "queues_not_sampled",
-        "losses_left_out",
-    }
-    | {"clients", "came", "went"}
-    | {"cells", "cell", "cell_slots", "columns", "rows", "counted"}
-)
+SMALL_NUMBERS = frozenset({"queue_id", "queues", "slots", "slots_used"})  # in counts and results of jobs
 
 
 def facts(value: Any, *, timed: bool = False) -> Any:

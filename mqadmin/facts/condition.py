@@ -13,7 +13,10 @@ class Notice:
     """One thing that is not as it should be."""
 
     severity: Literal["bad", "warn", "unknown"]
-    kind: Annotated[str, "state, flag, refused, disk, damage, lag, jobs, children or samples"]
+    kind: Annotated[
+        str,
+        "state, flag, routes, refused, failed, disk, damage, lag, pause, jobs, children, database or samples",
+    ]
     sentence: str
     number: Annotated[int | None, "what the sentence counts; null where no number decides"]
     page: Annotated[str, "the name of the dashboard's page that shows more"]  # "": no page shows more
