@@ -40,6 +40,16 @@ def test_the_page_names_the_longest_turn_and_where_it_was(fake_cluster, client_o
     assert "event loop" in text and "400 ms" in text and "3 ms" in text
 
 
+def test_the_page_is_there_before_the_first_turn_was_measured(fake_cluster, client_of_role):
+    times = ThreadTimes(lambda call: None, lambda: NOW_MS)
+    times.start(threading.get_ident())
+    try:
+        answer = client_of_role("viewer").get("/store/threads/")
+        assert answer.status_code == 200 and "No turn yet" in answer.content.decode()
+    finally:
+        times.stop()
+
+
 def test_rest_gives_the_facts(fake_cluster, client_of_role, measured):
     facts = client_of_role("viewer").get("/api/v1/store/threads").json()
     assert facts["loop"]["longest_turns"] == [
