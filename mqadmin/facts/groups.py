@@ -48,7 +48,7 @@ class Member:
     client_id: str
     address: str | None
     language: str | None
-    version: str | Small | None
+    version: str | None
     heartbeat_ms: Moment | None
 
 
@@ -58,7 +58,7 @@ class Subscription:
 
     topic: str
     expression: str | None
-    clients: Small | list[str] | None = None
+    clients: Small | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
