@@ -37,8 +37,7 @@ class StartableKind:
 
     name: str
     title: str
-    role: str  # that may start it
-    allowed: bool  # the caller has that role
+    allowed: bool  # the caller may start it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ async def _listing(request) -> JobsPage:
     except Problem as error:
         rows, problem = [], error
     kinds = [
-        StartableKind(name=name, title=kind.title, role=kind.role, allowed=request.caller.may(kind.role))
+        StartableKind(name=name, title=kind.title, allowed=request.caller.may(kind.role))
         for name, kind in KINDS.items()
         if name not in PIPELINE
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.facts.journey.stop import Journey, State, Stop, StopKind
-from broker_store.units import Moment, fields_of
+from broker_store.units import fields_of
 from mqadmin.templatetags.units import moment_text
 from mqadmin.views.store.bytes.facts import address
 
@@ -46,7 +46,6 @@ class Dot:
     state: State
     word: str
     count: int  # stops
-    at_ms: Moment | None  # of the first
     took_ms: int | None  # since the dot before that has a time; None: not known
 
 
@@ -101,7 +100,6 @@ def _picture(stops: list[Stop]) -> list[Dot]:
                 state=state,
                 word=STATES[state][1],
                 count=len(group),
-                at_ms=group[0].at_ms,
                 took_ms=at_ms - before_ms if at_ms and before_ms and at_ms >= before_ms else None,
             )
         )
