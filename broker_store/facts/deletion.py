@@ -1,7 +1,7 @@
 """Which log files are deleted next, when, and which groups lose unread messages by that.
 
 A file may be deleted when it is older than the retention time, and is at the next hour of cleaning; above the
-first mark of the disk's use at any hour. `engine/retention.py` has the rules; here they are applied to files
+first mark of the disk's use at any hour. `engine/retention/` has the rules; here they are applied to files
 that are not due yet. A group loses what it has not read of a file when the file goes. How fast it reads is
 known from samples.
 """

@@ -3,7 +3,7 @@
     now ─ rate ──► 75 % expired files go at any hour ──► 85 % the oldest go at once ──► 90 % sends are refused
                                                          ──► full
 
-A forecast lets the use grow and files be deleted by their age, as `engine/retention.py` does. It never counts
+A forecast lets the use grow and files be deleted by their age, as `engine/retention/` does. It never counts
 on forced cleaning, because it forecasts when that would begin. The band is the slowest and the fastest window
 of the rate.
 """

@@ -103,20 +103,20 @@ class PageCache(ShownCache):
 
 
 class CacheScans:
-    """The newest scan of a cluster's files; for threads."""
+    """The newest scan of the files of a running broker's store; for threads."""
 
-    def __init__(self, cluster):
-        self._cluster = cluster
+    def __init__(self, store):
+        self._store = store
         self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
     def picture(self) -> CachePicture:
         return self._scans.of(None, self._scan)
 
     def _scan(self) -> CachePicture:
-        known = self._cluster.reading_facts()
-        store = self._cluster.directory()
-        picture = cache.residency(store, known.wrote)
-        places, complete = cache.read_positions(store, known.offsets, known.wrote)
+        known = self._store.reading_facts()
+        directory = self._store.directory()
+        picture = cache.residency(directory, known.wrote)
+        places, complete = cache.read_positions(directory, known.offsets, known.wrote)
         if not complete:
             most = cache.MAX_GROUP_QUEUES
             reason = f"the places of groups in {most:,} queues were looked up, and there are more"

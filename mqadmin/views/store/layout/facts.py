@@ -114,14 +114,14 @@ def scan_both(
     )
 
 
-async def of_running(cluster, function: Callable[..., Value], *asked) -> Value:
+async def of_running(store, function: Callable[..., Value], *asked) -> Value:
     """Run `scan` or `scan_both` on the running broker's store, in a thread that stops when the caller no
     longer waits."""
-    known = await asyncio.to_thread(cluster.reading_facts)
+    known = await asyncio.to_thread(store.reading_facts)
     stop = threading.Event()
     try:
         return await asyncio.to_thread(
-            function, cluster.directory(), known.offsets, *asked, stopped=stop.is_set, **_known(known)
+            function, store.directory(), known.offsets, *asked, stopped=stop.is_set, **_known(known)
         )
     finally:
         stop.set()
@@ -139,8 +139,8 @@ def _known(facts: ReadingFacts) -> Mapping[str, Any]:
 class LayoutScans:
     """Scans from the begin of each queue: they are the same for all callers. For threads."""
 
-    def __init__(self, cluster):
-        self._cluster = cluster
+    def __init__(self, store):
+        self._store = store
         self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
     def layout(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
@@ -169,8 +169,8 @@ class LayoutScans:
 
         @functools.cache
         def begin() -> tuple[LayoutScan, GroupOffsets]:
-            known = self._cluster.reading_facts()
-            return LayoutScan(self._cluster.directory(), Start(), **_known(known)), known.offsets
+            known = self._store.reading_facts()
+            return LayoutScan(self._store.directory(), Start(), **_known(known)), known.offsets
 
         return begin
 
