@@ -79,7 +79,7 @@ def fact_of(kind: type[Fact], document: Document) -> Fact:
 def _read_one(kinds: list[Any], value: Any) -> Any:
     """A value of one of several types; of types of facts the one with the fields that the value has."""
     if len(kinds) > 1 and isinstance(value, dict):
-        kinds = [kind for kind in kinds if set(small_by_field(kind)) == set(value)]
+        kinds = [kind for kind in kinds if set(map(json_name, small_by_field(kind))) == set(value)]
     return _read(kinds[0], value) if len(kinds) == 1 else value
 
 

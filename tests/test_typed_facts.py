@@ -115,6 +115,21 @@ class _Described:
     at_ms: Annotated[Moment | None, "null: not yet"]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    from_: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    place: _Begun | _Described
+
+
+def test_one_of_several_types_is_found_by_its_names_in_json():
+    stretch = _Stretch(place=_Begun(from_=1 << 40))
+    assert fact_of(_Stretch, document_of(stretch)) == stretch
+
+
 def test_what_may_be_none_may_be_missing_whether_it_is_described_or_not():
     assert fact_of(_Described, {}) == _Described(by=None, at_ms=None)
 
