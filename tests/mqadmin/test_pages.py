@@ -246,6 +246,14 @@ def test_topics_are_searched_sorted_and_shown_by_kind(fake_cluster, client_of_ro
     assert "<html" not in fragment and "orders" in fragment
 
 
+def test_a_start_without_a_store_is_no_fault_of_the_page(fake_cluster, client_of_role, monkeypatch):
+    monkeypatch.setattr(fake_cluster.store, "recovery", lambda: None)
+    client = client_of_role("viewer")
+    assert client.get("/store/recovery/").status_code == 200
+    fragment = client.get("/store/recovery/?part_of=facts", headers={"HX-Request": "true"})
+    assert fragment.status_code == 503
+
+
 def test_an_htmx_request_without_a_login_takes_the_whole_page_there(fake_cluster, client_of_role):
     answer = client_of_role(None).get("/topics/", headers={"HX-Request": "true"})
     assert answer.status_code == 204 and "/login/" in answer["HX-Redirect"]

@@ -9,6 +9,7 @@ from django.http import HttpResponseNotAllowed
 from django.shortcuts import redirect, render
 from django.urls import path
 
+from broker_store.errors import StoreClosedError
 from broker_store.rest.problems import Problem
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
@@ -23,6 +24,8 @@ async def recovery(request):
     """This process's start, live while it runs, and the list of all."""
     found = current_cluster().store.recovery()
     if request.htmx and request.GET.get("part_of") == "facts":
+        if found is None:
+            raise StoreClosedError(current_cluster().state().sentence)
         return render(request, "recovery_facts.html", {"recovery": found})
     starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)
     context = {
