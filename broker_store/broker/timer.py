@@ -47,7 +47,6 @@ from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.timer_admission import TimerAdmission
 from broker_store.broker.timer_counts import TimerCounts, TimerFacts
 from broker_store.broker.timer_request import rolled, row_due_ms, second_of, wheel_entry
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.store_protocol import Store
 from broker_store.engine.timer.timed import Timed, read_timed
 from broker_store.engine.timer.timer_files import WheelEntry
@@ -56,6 +55,7 @@ from broker_store.formats import properties, record, timer_log
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.java_hash import java_text
 from broker_store.formats.timer_check import TimerCheck
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import BLANK_SLOTS, PRECISION_MS, WINDOW_SLOTS
 from broker_store.formats.topics import FORBIDDEN_TO_SEND
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, PutStatus

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Mapping
 
 from broker_store.broker.timer_request import requested_ms
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.timer.timer_files import TimerFiles
 from broker_store.formats import properties
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.messages import Message, PutStatus
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.timer.timed import NO_NUMBER, Timed
 from broker_store.engine.timer.timer_files import WheelEntry
 from broker_store.formats import properties, record, timer_log
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.messages import Message
 

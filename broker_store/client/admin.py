@@ -21,6 +21,7 @@ from broker_store.client.session import MASTER_ID, Session
 from broker_store.errors import FieldError, NotFoundError
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.formats.names import check_group, check_topic, retry_topic
+from broker_store.formats.topics import AUTO_CREATE_TOPIC
 from broker_store.protocol import fastjson, offset_bodies, route_bodies, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
@@ -103,7 +104,7 @@ class Admin:
         fields = write_header(
             RequestCode.UPDATE_AND_CREATE_TOPIC,
             topic=check_topic(topic),
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=read_queues,
             write_queue_nums=write_queues,
             perm=perm,

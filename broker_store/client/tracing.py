@@ -31,13 +31,13 @@ from broker_store.client.errors import ClientError
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.errors import FormatError
 from broker_store.formats import message_id, properties
+from broker_store.formats.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from broker_store.client.producer import Producer
 
 log = logging.getLogger(__name__)
 
-TOPIC = "RMQ_SYS_TRACE_TOPIC"
 GROUP = "_INNER_TRACE_PRODUCER"  # the name in Java's client
 DEFAULT_REGION = "DefaultRegion"
 FIELD_END, RECORD_END = "\x01", "\x02"
@@ -192,7 +192,9 @@ class Tracer:
         body = "".join(record.text for record in records).encode("utf-8", "replace")
         try:
             await self._producer.send(
-                TOPIC, body, keys=_bounded(dict.fromkeys(key for record in records for key in record.keys))
+                TRACE_TOPIC,
+                body,
+                keys=_bounded(dict.fromkeys(key for record in records for key in record.keys)),
             )
         except ClientError as error:
             log.warning("%d trace records of %s are lost: %s", len(records), self._group, error)

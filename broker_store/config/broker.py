@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from broker_store.config.setting import INT_MAX, Checked, setting
+from broker_store.formats.topics import TRACE_TOPIC
 
 
 def _name(value: str) -> str | None:
@@ -141,7 +142,7 @@ class BrokerSettings(Checked):
         "traceTopicEnable", False, "", "whether the topic for message traces is created at start"
     )
     msg_trace_topic_name: str = setting(
-        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "", "the name of that topic", check=_name
+        "msgTraceTopicName", TRACE_TOPIC, "", "the name of that topic", check=_name
     )
     trace_on: bool = setting(
         "traceOn", True, "", "the value of TRACE_ON in each message, which clients follow"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker_store.engine.disk.disk import Disk
+from broker_store.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from broker_store.pipeline.splits import log_files
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def lineage(
 def _step(row: dict) -> dict:
     properties = dict(row["properties"])
     topic, transaction = row["topic"], row["sys_flag"] & 0xC
-    if topic == "SCHEDULE_TOPIC_XXXX":
+    if topic == SCHEDULE_TOPIC:
         step = (
             f"waits for delivery to {properties.get('REAL_TOPIC', 'an unknown topic')} (level "
             f"{properties.get('DELAY', '?')})"
@@ -163,9 +164,9 @@ def _step(row: dict) -> dict:
         step = f"delivered to group {topic[7:]} again, attempt {row['reconsume_times']}"
     elif topic.startswith("%DLQ%"):
         step = f"given up by group {topic[5:]} after {row['reconsume_times']} attempts"
-    elif transaction == 0x4 or topic == "RMQ_SYS_TRANS_HALF_TOPIC":
+    elif transaction == 0x4 or topic == HALF_TOPIC:
         step = f"half of a transaction, for {properties.get('REAL_TOPIC', topic)}"
-    elif topic == "RMQ_SYS_TRANS_OP_HALF_TOPIC":
+    elif topic == OP_HALF_TOPIC:
         step = "end of a transaction"
     else:
         step = "committed by a transaction" if transaction == 0x8 else "stored"

@@ -17,7 +17,7 @@ from broker_store.broker import flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.parked_pulls import ParkedPull
-from broker_store.broker.topics import TIMER_TOPIC
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetResult, GetStatus
 from broker_store.protocol import headers

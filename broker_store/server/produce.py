@@ -13,11 +13,12 @@ import random
 from collections.abc import Callable
 
 from broker_store.broker import flow, half_message
-from broker_store.broker.topics import MULTI_TAG, TIMER_TOPIC, TooManyTopicsError, TopicConfig
+from broker_store.broker.topics import MULTI_TAG, TooManyTopicsError, TopicConfig
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.formats.recall_handle import RecallHandle
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, HALF_TOPIC, PERM_WRITE
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode

@@ -8,9 +8,9 @@ import pytest
 from broker_store.broker.step_pacing import PAUSE_MS
 from broker_store.broker.timer import MAX_DELIVERED_PER_STEP, MAX_ENQUEUED_PER_STEP, Timer
 from broker_store.broker.timer_request import is_timed
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.errors import DiskFullError
 from broker_store.formats import properties
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.messages import GetResult, GetStatus, Message, PutStatus
 from tests.support.memory_store import MemoryStore
 

@@ -15,6 +15,7 @@ from broker_store.client.delivery import Delivery
 from broker_store.client.tracing import Tracer
 from broker_store.formats import recall_handle, traces
 from broker_store.formats.recall_handle import RecallHandle
+from broker_store.formats.topics import TRACE_TOPIC
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from tests.client.conftest import Inbox, until
@@ -24,8 +25,8 @@ def records(cluster):
     """The fields of all trace records that are stored, and the keys of their messages."""
     messages = [
         message
-        for queue_id in cluster.store.queue_ids(tracing.TOPIC)
-        for message in cluster.store.messages(tracing.TOPIC, queue_id)
+        for queue_id in cluster.store.queue_ids(TRACE_TOPIC)
+        for message in cluster.store.messages(TRACE_TOPIC, queue_id)
     ]
     texts = [text for message in messages for text in message.body.decode().split("\x02")[:-1]]
     return [text.split("\x01") for text in texts], {key for message in messages for key in message.keys}
@@ -160,8 +161,8 @@ async def test_the_dashboard_reads_what_was_traced(cluster):
             break
     messages = [
         message
-        for queue_id in cluster.store.queue_ids(tracing.TOPIC)
-        for message in cluster.store.messages(tracing.TOPIC, queue_id)
+        for queue_id in cluster.store.queue_ids(TRACE_TOPIC)
+        for message in cluster.store.messages(TRACE_TOPIC, queue_id)
     ]
     events = traces.in_order(event for message in messages for event in traces.decode(message.body))
     assert [(event.kind, event.message_id, event.group) for event in events] == [

@@ -4,9 +4,10 @@ import base64
 
 import pytest
 
-from broker_store.broker.topics import TIMER_TOPIC, TopicConfig
+from broker_store.broker.topics import TopicConfig
 from broker_store.formats import recall_handle, timer_check
 from broker_store.formats.recall_handle import RecallHandle
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.protocol import fastjson
 from tests.support.broker_harness import Harness
 from tests.support.wire_samples import sample

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.formats import record
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from broker_store.messages import PutStatus
 from broker_store.protocol import client_bodies

@@ -6,16 +6,16 @@ from broker_store.facts import references
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.search import MAX_COPIES, of_id
 from broker_store.facts.journey.stop import State, Stop, StopKind, stop
-from broker_store.facts.journey.waiting import FORMS, GIVEN_UP_TOPIC, title_of, topic_in, words_of
+from broker_store.facts.journey.waiting import FORMS, title_of, topic_in, words_of
 from broker_store.facts.pointers import to_log
 from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, traces
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic, retry_topic
 from broker_store.formats.record import StoredMessage
-from broker_store.formats.topics import HALF_TOPIC
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 
 MAX_GROUPS = 32  # whose retries and dead letters are searched
-_OWN_TOPICS = frozenset({GIVEN_UP_TOPIC, *FORMS})
+_OWN_TOPICS = frozenset({CHECK_MAX_TOPIC, *FORMS})
 
 
 def copies(
@@ -83,7 +83,7 @@ def _words(
     form = FORMS.get(copy.topic)
     if form is not None:
         return form, title_of(form, copy), *words_of(form, copy, facts, others)
-    if copy.topic == GIVEN_UP_TOPIC:
+    if copy.topic == CHECK_MAX_TOPIC:
         sentence = "Its producer was asked too often what became of it, and did not say."
         return "unsettled", "Given up", "done", sentence
     if copy.topic.startswith(RETRY_PREFIX):

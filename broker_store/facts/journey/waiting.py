@@ -11,9 +11,8 @@ from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, timer_log, traces
 from broker_store.formats.names import check_stored_topic
 from broker_store.formats.record import StoredMessage
-from broker_store.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
 
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # halves whose producer was asked in vain
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 FORMS: dict[str, Form] = {
     SCHEDULE_TOPIC: "delayed",
@@ -51,7 +50,7 @@ def words_of(
     # It waits no longer once its real record is there, or once it was put on the wheel again. Then its fate
     # is not asked for: the broker may no longer know it.
     is_over = any(
-        other.topic in (real_topic, GIVEN_UP_TOPIC)
+        other.topic in (real_topic, CHECK_MAX_TOPIC)
         or (form == "timed" and properties.TIMER_ROLL_TIMES in other.properties and not _is_recall(other))
         for other in later
     )

@@ -10,12 +10,12 @@ from typing import Literal
 
 from broker_store.broker.half_message import CHECK_TIMES
 from broker_store.broker.timer_counts import TimerFacts
-from broker_store.broker.topics import TIMER_TOPIC
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NameError_
 from broker_store.formats import properties, record
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS
 from broker_store.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetStatus
