@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
-from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
+from broker_store.formats.topics import FORBIDDEN_TO_SEND
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
@@ -29,14 +29,7 @@ class EmbeddedDeadLetters(DeadLetters):
 
     def plan(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> ResendPlan:
         parts, places = self._host.call(self._places, group)
-        topics = parts.topics
-        existing: Any = topics.names  # a Container whose `in` takes names only
-
-        def is_taken(topic: str) -> bool:
-            config = topics.get(topic)
-            return config is not None and bool(config.perm & PERM_WRITE) and topic not in FORBIDDEN_TO_SEND
-
-        return make_plan(parts.store, places, group, to, limit, existing, is_taken, left_out)
+        return _plan(parts, places, group, to, limit, left_out)
 
     def _places(self, group: str) -> tuple[BrokerParts, dict[int, int | None]]:
         """The parts of the broker, and how far the dead letters of each queue were taken up."""
@@ -48,17 +41,26 @@ class EmbeddedDeadLetters(DeadLetters):
         }
 
 
-def make_plan(
-    store: Any, places: dict[int, int | None], group: str, to: str, limit: int, topics: Container[str],
-    is_taken: Callable[[str], bool], left_out: Mapping[int, Sequence[Range]],
-) -> ResendPlan:  # fmt: skip
+def _plan(
+    parts: BrokerParts,
+    places: dict[int, int | None],
+    group: str,
+    to: str,
+    limit: int,
+    left_out: Mapping[int, Sequence[Range]],
+) -> ResendPlan:
     """Return what the job (mqadmin/jobs/dead_letters.py) would do now. For a thread: it reads at most
     MAX_READ records.
 
     `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was
-    left out of these; `topics` are the names of those that exist; `is_taken(topic)` is whether messages of it
-    are taken.
+    left out of these.
     """
+
+    def is_taken(topic: str) -> bool:
+        config = parts.topics.get(topic)
+        return config is not None and config.writable and topic not in FORBIDDEN_TO_SEND
+
+    store = parts.store
     topic = dead_letter_topic(group)
     read = _TopicCounts(store, topic)
     taken_up_before = 0
@@ -118,7 +120,9 @@ def make_plan(
         sent_before=taken_up_before - left_out_before,
         left_out_before=left_out_before,
         topics=[
-            TopicOfLetters(topic=name, messages=count, exists=name in topics, is_taken=is_taken(name))
+            TopicOfLetters(
+                topic=name, messages=count, exists=name in parts.topics.names, is_taken=is_taken(name)
+            )
             for name, count in names
         ],
         skipped=skipped,
@@ -137,7 +141,7 @@ class _TopicCounts:
     """Counts dead letters by the topic that they are of ("" where they have no name of one), at most MAX_READ
     of them."""
 
-    def __init__(self, store: Any, topic: str):
+    def __init__(self, store: Store, topic: str):
         self._store, self._topic, self._read = store, topic, 0
         self.counts: Counter[str] = Counter()
 

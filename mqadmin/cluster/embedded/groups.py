@@ -16,10 +16,9 @@ from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.groups import forget_group
 from broker_store.server.runtime_info import RUNNING_VERSION
-from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
-from mqadmin.cluster.embedded.topics import ROWS_PER_PIECE, config_of, known_time
+from mqadmin.cluster.embedded.topics import config_of, known_time, rows_in_turns
 from mqadmin.cluster.protocol import Groups
 from mqadmin.facts.groups import (
     Dead,
@@ -69,16 +68,10 @@ class EmbeddedGroups(Groups):
         return self.rows(self._host.parts.groups.names.after(name, count))
 
     async def every(self) -> list[Group]:
-        return await self._rows_in_turns(self.names())
+        return await rows_in_turns(self.rows, self.names())
 
     async def most_behind(self, limit: int) -> list[Group]:
-        return await self._rows_in_turns(await self._host.listings.most_behind(limit))
-
-    async def _rows_in_turns(self, wanted: Sequence[str]) -> list[Group]:
-        rows: list[Group] = []
-        async for some in in_turns(wanted, ROWS_PER_PIECE):
-            rows += self.rows(some)
-        return rows
+        return await rows_in_turns(self.rows, await self._host.listings.most_behind(limit))
 
     def _row(self, name: str) -> Group:
         parts = self._host.parts

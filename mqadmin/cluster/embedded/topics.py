@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import NotFoundError
@@ -20,6 +20,8 @@ from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.protocol import Topics
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 
+Row = TypeVar("Row")
+
 ROWS_PER_PIECE = 16  # topics or groups between two readings of the clock; 1,000 took 20 to 35 ms
 
 
@@ -34,6 +36,14 @@ def config_of(parts: BrokerParts, name: str) -> TopicConfig:
 def queue_ids_of(parts: BrokerParts, config: TopicConfig) -> list[int]:
     """The queues that the topic should have, and those that hold messages of a time when it had more."""
     return sorted({*range(config.queues), *parts.store.queue_ids(config.name)})
+
+
+async def rows_in_turns(rows: Callable[[Iterable[str]], list[Row]], wanted: Sequence[str]) -> list[Row]:
+    """Return `rows(wanted)`, made in turns of the loop."""
+    found: list[Row] = []
+    async for some in in_turns(wanted, ROWS_PER_PIECE):
+        found += rows(some)
+    return found
 
 
 def known_time(time_ms: int | None) -> int | None:
@@ -70,16 +80,10 @@ class EmbeddedTopics(Topics):
         return self.rows(self._host.parts.topics.names.after(name, count, kind))
 
     async def every(self) -> list[Topic]:
-        return await self._rows_in_turns(self.names())
+        return await rows_in_turns(self.rows, self.names())
 
     async def busiest(self, limit: int) -> list[Topic]:
-        return await self._rows_in_turns(await self._host.listings.busiest_topics(limit))
-
-    async def _rows_in_turns(self, wanted: Sequence[str]) -> list[Topic]:
-        rows: list[Topic] = []
-        async for some in in_turns(wanted, ROWS_PER_PIECE):
-            rows += self.rows(some)
-        return rows
+        return await rows_in_turns(self.rows, await self._host.listings.busiest_topics(limit))
 
     def _row(self, config: TopicConfig) -> Topic:
         parts, store = self._host.parts, self._host.parts.store
