@@ -64,22 +64,30 @@ def document_of(value: Any) -> Any:
     return [document_of(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+class FactError(ValueError):
+    """JSON that does not have the fields of a fact, as that of another version."""
+
+
 def fact_of(kind: type[Fact], document: Document) -> Fact:
     """The fact whose JSON is `document`, as REST gives it; what the type does not have is left out.
 
-    A field that is missing has its default, or is None where it may be. Raises ValueError when another is
+    A field that is missing has its default, or is None where it may be. Raises FactError when another is
     missing, or one is of another type.
     """
     try:
         return typing.cast(Fact, _read(kind, document))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no {kind.__name__}: {error!r}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FactError(f"no {kind.__name__}: {error!r}") from error
 
 
 def _read_one(kinds: list[Any], value: Any) -> Any:
-    """A value of one of several types; of types of facts the one with the fields that the value has."""
+    """A value of one of several types; of types of facts the one that has most of the value's fields."""
     if len(kinds) > 1 and isinstance(value, dict):
-        kinds = [kind for kind in kinds if set(map(json_name, small_by_field(kind))) == set(value)]
+        fields = {kind: set(map(json_name, small_by_field(kind))) for kind in kinds}
+        fitting = [kind for kind in kinds if fields[kind] <= value.keys()]
+        if not fitting:
+            raise ValueError(f"no type has the fields {', '.join(value)}")
+        kinds = [max(fitting, key=lambda kind: len(fields[kind]))]
     return _read(kinds[0], value) if len(kinds) == 1 else value
 
 

@@ -13,7 +13,7 @@ from broker_store.facts.bytes.pieces import Jump
 from broker_store.facts.pointers import EntryPointer, SlotPointer, to_log
 from broker_store.facts.threads import ThreadTimes
 from broker_store.formats.record import StoredMessage
-from broker_store.units import Moment, Small, document_of, fact_of, fields_of, small_by_field
+from broker_store.units import FactError, Moment, Small, document_of, fact_of, fields_of, small_by_field
 from mqadmin.facts import condition, groups, messages, overview, topics, waiting
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -128,6 +128,13 @@ class _Stretch:
 def test_one_of_several_types_is_found_by_its_names_in_json():
     stretch = _Stretch(place=_Begun(from_=1 << 40))
     assert fact_of(_Stretch, document_of(stretch)) == stretch
+    # REST adds the text of a time to a fact
+    assert fact_of(_Stretch, {"place": {"from": "7", "from_text": "then"}}) == _Stretch(place=_Begun(from_=7))
+
+
+def test_what_fits_none_of_several_types_is_refused():
+    with pytest.raises(FactError, match="no type has the fields of, another"):
+        fact_of(_Stretch, {"place": {"of": 1, "another": 2}})
 
 
 def test_what_may_be_none_may_be_missing_whether_it_is_described_or_not():

@@ -23,6 +23,7 @@ from broker_store.errors import BrokerStoreError, NameError_
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic, in_words
 from broker_store.rest.problems import Problem
+from broker_store.units import FactError
 from mqadmin.management import hints
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError
@@ -120,6 +121,10 @@ class BrokerCommand(PlainCommand):
             raise CommandError(str(error)) from None
         except Problem as problem:
             raise CommandError(f"{problem} ({problem.code})") from None
+        except FactError as error:
+            raise CommandError(
+                f"the answer is of another version ({error}): use the program that the broker was started by"
+            ) from None
         except BrokenPipeError:  # `| head` has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:

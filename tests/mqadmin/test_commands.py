@@ -81,6 +81,14 @@ async def test_without_a_broker_a_command_says_how_to_start_one(tmp_path):
         await run(tmp_path, "topic", "list")
 
 
+def test_an_answer_of_another_version_is_said_to_be_one(clean_store, monkeypatch):
+    monkeypatch.setattr("mqadmin.views.store.index.verb.explain_in", lambda *asked: [{"step": "later"}])
+    words = ("store", "explain", "orders", "key", "--store", str(clean_store))
+    with pytest.raises(CommandError, match="of another version .*no type has the fields step"):
+        offline(*words)
+    assert json.loads(offline(*words, "--json")) == [{"step": "later"}]
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("whole", "looked_to"), [(0, None), (1, None), (3, None), (0, 4096)])
 async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(

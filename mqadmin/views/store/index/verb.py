@@ -192,7 +192,8 @@ def explain(command, options) -> None:
         lambda broker: broker.post_for_items("/store/index/explain", asked),
         lambda store: explain_in(store, topic, key, begin, FOR_EVER_MS if end is None else end, limit),
     )
-    command.show(steps, "\n".join(map(_words, fact_of(ExplainedLookup, {"items": steps}).items)))
+    lines = [] if command.as_json else map(_words, fact_of(ExplainedLookup, {"items": steps}).items)
+    command.show(steps, "\n".join(lines))
 
 
 def _words(step: LookupStep) -> str:
