@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker_store.units import document_of
 from mqadmin.cluster.current import install_cluster
 from mqadmin.jobs import exports, pipeline, progress, queue
-from mqadmin.jobs.facts import Exported, Job
+from mqadmin.jobs.facts import Job
 from tests.support.fake_runs import job_of
 from tests.support.hostile_cluster import AT_ONCE, HostileCluster
 from tests.support.payloads import FORMULAS, PAYLOADS
@@ -284,10 +283,6 @@ def test_an_export_leaves_room_on_the_part_of_the_disk_that_the_store_can_use(tm
     )
 
 
-def exported_by(job: Job, name: str) -> Job:
-    return replace(job, result=document_of(Exported(file=name, messages=1, bytes=16, complete=True)))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -310,7 +305,7 @@ def test_the_file_of_a_job_is_the_export_of_that_job_and_no_link(
     (tmp_path / "exports" / "other.csv").write_text("another job's")
     (tmp_path / "exports" / "some-job.txt").write_text("no export")
     (tmp_path / "exports" / "some-job.csv").symlink_to(tmp_path / "secret_key")
-    monkeypatch.setattr(queue, "find", lambda job_id: exported_by(job(("word",)), name))
+    monkeypatch.setattr(queue, "find", lambda job_id: replace(job(("word",)), result={"file": name}))
     client = client_of_role("operator")
     client.raise_request_exception = False
     assert client.get("/api/v1/jobs/some-job/file").status_code == 404
@@ -322,7 +317,9 @@ def test_the_file_of_a_job_is_downloaded_and_never_opened(
     settings.DATA_DIRECTORY = tmp_path
     (tmp_path / "exports").mkdir()
     (tmp_path / "exports" / "some-job.csv").write_text("topic\r\norders\r\n")
-    monkeypatch.setattr(queue, "find", lambda job_id: exported_by(job(("word",)), "some-job.csv"))
+    monkeypatch.setattr(
+        queue, "find", lambda job_id: replace(job(("word",)), result={"file": "some-job.csv"})
+    )
     answer = client_of_role("operator").get("/api/v1/jobs/some-job/file")
     assert (
         answer["Content-Disposition"].startswith("attachment")

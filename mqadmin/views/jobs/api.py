@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
 from mqadmin.api.parameters import Confirm
 from mqadmin.jobs import queue, runs
-from mqadmin.jobs.facts import Exported
 
 router = Router()
 MEDIA_TYPES = {".jsonl": "application/octet-stream", ".csv": "text/csv; charset=utf-8"}
@@ -84,20 +84,23 @@ def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
     return Status(202, job)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithFile:
+    """Of a result of any version: the file that the job made."""
+
+    file: object
+
+
 @router.get("/jobs/{job_id}/file", response={200: None}, openapi_extra=schemas.binary("the file"))
 def job_file(request: HttpRequest, job_id: str):
     """What an export wrote, as a download."""
     need(request, "operator")
     job = queue.find(job_id)
-    try:
-        exported = fact_of(Exported, job.result) if job.has_file and job.result else None
-    except ValueError:
-        exported = None
-    if exported is None:
+    if not job.has_file or job.result is None:
         raise Problem("not_found", "this job has made no file")
     # The name comes from Redis and may be anything, so it is only compared with those that an export of this
     # job may have.
-    name = exported.file
+    name = fact_of(_WithFile, job.result).file
     path = runs.data_directory() / "exports" / f"{job.id}{PurePath(str(name)).suffix}"
     if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
         raise Problem("not_found", "the file is not there any more")
