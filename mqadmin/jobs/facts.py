@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
-from broker_store.units import SMALL, Moment, Small
+from broker_store.units import SMALL, Fact, FactError, Moment, Small, fact_of
 
 # A number in JSON, in REST also where it passes 2**31: counts of bytes and times, below 2**53.
 Number = Annotated[int, SMALL]
@@ -190,3 +190,11 @@ class Resent:
     came_back: int  # dead letters that came while it ran
     skipped: int  # without the name of their topic
     without_topic: int  # of topics that do not exist or take no messages
+
+
+def result_of(kind: type[Fact], job: Job) -> Fact | None:
+    """Return the result of a job; None until it is done, and for one that another version wrote."""
+    try:
+        return fact_of(kind, job.result) if job.result else None
+    except FactError:
+        return None

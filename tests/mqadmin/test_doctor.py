@@ -55,7 +55,7 @@ def test_the_page_shows_the_newest_run_and_each_finding_with_its_grade_its_meani
 
 
 def test_a_result_of_another_version_is_named_as_such(runs, client_of_role, monkeypatch):
-    monkeypatch.setattr(checks, "_result_of", lambda kind, job: None)
+    monkeypatch.setattr(checks, "result_of", lambda kind, job: None)
     text = text_of(client_of_role("viewer").get("/store/doctor/check-good/"))
     assert "Its result cannot be read" in text and "agrees with the others" not in text
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from broker_store.check.results import HARMLESS, CheckResult, CheckSummary, GradedFinding, RepairPlan
 from broker_store.rest.problems import Problem
-from broker_store.units import Moment, fact_of, fields_of, small_by_field
+from broker_store.units import Moment, fields_of, small_by_field
 from mqadmin.jobs import queue
-from mqadmin.jobs.facts import Job, JobProgress, State
-
-Result = TypeVar("Result", bound=CheckSummary)
+from mqadmin.jobs.facts import Job, JobProgress, State, result_of
 
 KIND = "check_store"
 MAX_STREAMED = 50  # findings of a frame; REST and page have all
@@ -93,7 +90,7 @@ class CheckFrame:
 
 def listing() -> list[CheckRun]:
     """Return the runs there are, newest first."""
-    return [_run_of(job, _result_of(CheckSummary, job)) for job in queue.listing() if job.kind == KIND]
+    return [_run_of(job, result_of(CheckSummary, job)) for job in queue.listing() if job.kind == KIND]
 
 
 def start(caller) -> CheckRunDetail:
@@ -141,22 +138,14 @@ def last_findings() -> int | None:
     done = queue.last_done(KIND)
     if done is None:
         return 0
-    summary = _result_of(CheckSummary, done)
+    summary = result_of(CheckSummary, done)
     if summary is None:
         return None
     return sum(count for grade, count in summary.grades.items() if grade != HARMLESS)
 
 
-def _result_of(kind: type[Result], job: Job) -> Result | None:
-    """Return the result of a run; None until it is done, and for one that another version wrote."""
-    try:
-        return fact_of(kind, job.result) if job.result else None
-    except ValueError:
-        return None
-
-
 def _detail_of(job: Job) -> CheckRunDetail:
-    result = _result_of(CheckResult, job)
+    result = result_of(CheckResult, job)
     return CheckRunDetail(
         **fields_of(_run_of(job, result)),
         findings=[] if result is None else result.findings,

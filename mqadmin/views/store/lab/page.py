@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from django.shortcuts import redirect, render
 from django.urls import path
 
-from broker_store.lab.experiment import FLUSHES, POINTS, POWER_CUTS
+from broker_store.lab.experiment import FLUSHES, POINTS, POWER_CUTS, Outcome
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.jobs import queue
-from mqadmin.jobs.facts import Job
+from mqadmin.jobs.facts import Job, result_of
 from mqadmin.jobs.parameters import LAB_TAKES
 from mqadmin.views.page import failure_page, page
 from mqadmin.views.store.recoveries import facts as recoveries
@@ -31,12 +31,20 @@ LAB_BEGINS = {"messages": "200", "seed": "1"}  # in the form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabRun:
+    """A run, and what it found: None until it is done, and where another version wrote it."""
+
+    job: Job
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabPage:
     """The form of an experiment, and the newest runs."""
 
     asked: dict[str, str]  # what was typed, by field
     errors: dict[str, str]  # what is wrong with it, by field
-    jobs: list[Job]
+    runs: list[LabRun]
     problem: Problem | None  # why there is no list of runs
     points: list[tuple[str, str]] = field(default_factory=lambda: list(POINTS.items()))  # (name, words)
     flushes: Sequence[str] = FLUSHES
@@ -60,7 +68,8 @@ async def _shown(asked: dict[str, str], errors: dict[str, str]) -> LabPage:
         )
     except Problem as error:
         rows, problem = [], error
-    return LabPage(asked=asked, errors=errors, jobs=rows, problem=problem)
+    runs = [LabRun(job=job, outcome=result_of(Outcome, job)) for job in rows]
+    return LabPage(asked=asked, errors=errors, runs=runs, problem=problem)
 
 
 async def _start(request):
@@ -95,6 +104,7 @@ async def lab_run(request, job_id):
     recovery = await asyncio.to_thread(recoveries.of_lab, job_id)
     context = {
         "job": job,
+        "outcome": result_of(Outcome, job),
         "over": job.is_over,
         "killed": POINTS.get(job.parameters.get("point", "")),
         "recovery": recovery,
