@@ -59,12 +59,3 @@ class Pauses:
             if pause.at_ms + pause.seconds * 1000 > now_ms - RECENT_MS
         ]
         return max(recent, key=lambda pause: pause.seconds, default=None)
-
-    def document(self) -> dict[str, int | None]:
-        """Return the pauses in microseconds for the write path, and when the longest recent one began."""
-        longest, ever = self.longest(), self.longest_of_run
-        return {
-            "longest_us": None if longest is None else round(longest.seconds * 1e6),
-            "at_ms": None if longest is None else longest.at_ms,
-            "longest_of_run_us": None if ever is None else round(ever.seconds * 1e6),
-        }

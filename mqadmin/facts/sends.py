@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.facts.write_path import PathFacts
+from broker_store.units import Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,17 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopPauses:
+    """How long the event loop did not turn; None before the first measurement."""
+
+    longest_us: int | None  # of the last minutes (RECENT_MS of broker_store/broker/pauses.py)
+    at_ms: Moment | None  # when that began
+    longest_of_run_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PathOfSends(PathFacts):
     """Where the time of sends goes, with what stands in their way."""
 
-    loop: dict[str, int | None]  # Pauses.document(): how long the event loop did not turn
+    loop: LoopPauses
     refusals: list[Refused]  # in the order of their causes

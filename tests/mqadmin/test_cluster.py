@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker_store.broker.pauses import Pauses
 from broker_store.broker.topics import TopicConfig
 from broker_store.check.walk import check_store
 from broker_store.config.broker import BrokerSettings
@@ -33,6 +34,7 @@ from mqadmin.cluster.embedded import store as embedded_store
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.facts.groups import OffsetMove
 from mqadmin.facts.overview import WorstLag
+from mqadmin.facts.sends import LoopPauses
 from mqadmin.jobs import exports
 from mqadmin.management import hints
 from mqadmin.web.gateway import ClusterGateway
@@ -741,3 +743,14 @@ async def test_the_topics_and_groups_of_a_scrape_are_collected_in_turns(cluster,
         )
     topics, groups = await cluster.topics.busiest(500), await cluster.groups.most_behind(500)
     assert len(topics) > 40 and max(pieces) <= 16 and sum(pieces) == len(topics) + len(groups)
+
+
+def test_pauses_of_the_loop_are_given_in_microseconds():
+    pauses = Pauses(lambda: 1_764_000_000_000)
+    unknown = LoopPauses(longest_us=None, at_ms=None, longest_of_run_us=None)
+    assert embedded_store.loop_pauses_of(pauses) == unknown
+    for late_s in (0.001, 16.0, 0.002):
+        pauses.note(late_s)
+    assert embedded_store.loop_pauses_of(pauses) == LoopPauses(
+        longest_us=16_000_000, at_ms=1_763_999_984_000, longest_of_run_us=16_000_000
+    )

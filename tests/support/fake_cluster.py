@@ -113,7 +113,7 @@ from mqadmin.facts.groups import (
 )
 from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
-from mqadmin.facts.sends import PathOfSends, Refused
+from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.facts.store import QueueFile
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 from mqadmin.facts.waiting import (
@@ -936,7 +936,7 @@ class FakeStore(_Part):
 
     def write_path(self) -> PathOfSends:
         facts = write_path.facts(self._path(), "ASYNC_FLUSH", self._cluster.now_ms())
-        loop = {"longest_us": 4_200, "at_ms": self._cluster.now_ms() - 9_000, "longest_of_run_us": 11_800}
+        loop = LoopPauses(longest_us=4_200, at_ms=self._cluster.now_ms() - 9_000, longest_of_run_us=11_800)
         return PathOfSends(
             **fields_of(facts) | {"lately_ms": 60_000},
             loop=loop,

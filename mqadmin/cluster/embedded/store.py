@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 
+from broker_store.broker.pauses import Pauses
 from broker_store.engine.status.store_facts import Behind, LogPositions, Snapshot, Totals
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.pieces import FileBytes
@@ -29,7 +30,7 @@ from mqadmin.cluster.embedded.forecasts import Forecasts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.protocol import Store
-from mqadmin.facts.sends import PathOfSends, Refused
+from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.views.store.cache.facts import CachePicture, CacheScans, ReadingFacts, ReadTotals
 from mqadmin.views.store.layout import facts as layout
 from mqadmin.views.store.layout.facts import Both
@@ -102,9 +103,9 @@ class EmbeddedStore(Store):
             refusals=sorted(refused, key=lambda case: case.cause),
         )
 
-    def _facts_for_write_path(self) -> tuple[BrokerParts, list[Refused], dict[str, int | None]]:
+    def _facts_for_write_path(self) -> tuple[BrokerParts, list[Refused], LoopPauses]:
         parts = self._host.parts
-        return parts, refusals_of(parts), parts.pauses.document()
+        return parts, refusals_of(parts), loop_pauses_of(parts.pauses)
 
     def exposure(self) -> Exposure:
         store, directory = self._host.call(lambda: self._host.open_store), self._host.directory()
@@ -195,6 +196,15 @@ class EmbeddedStore(Store):
         if self._made_forecasts is None or self._made_forecasts.parts is not self._host.parts:
             self._made_forecasts = Forecasts(self._host.parts)
         return self._made_forecasts
+
+
+def loop_pauses_of(pauses: Pauses) -> LoopPauses:
+    longest, ever = pauses.longest(), pauses.longest_of_run
+    return LoopPauses(
+        longest_us=None if longest is None else round(longest.seconds * 1e6),
+        at_ms=None if longest is None else longest.at_ms,
+        longest_of_run_us=None if ever is None else round(ever.seconds * 1e6),
+    )
 
 
 def refusals_of(parts: BrokerParts) -> list[Refused]:
