@@ -45,8 +45,6 @@ _MARKUP = re.compile(
     r"<(script|style)\b.*?</\1>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|\{% comment %\}.*?\{% endcomment %\}",
     re.DOTALL,
 )
-# Dated records: they keep their words.
-RECORDS = ("docs/decisions/", "docs/BENCHMARKS.md", "CHANGELOG.md")
 
 
 def files() -> list[Path]:
@@ -72,7 +70,7 @@ def files() -> list[Path]:
     return [
         ROOT / name
         for name in sorted(set(names.split("\0")) - {""})
-        if not name.startswith(RECORDS) and (ROOT / name).is_file() and ROOT / name != Path(__file__)
+        if (ROOT / name).is_file() and ROOT / name != Path(__file__)
     ]
 
 
