@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "formats": set(),
     "kernels": {"formats"},
     "protocol": {"formats"},
+    "sql92": set(),
     "engine": {"formats", "kernels", "throttle", "processes"},
     "check": {"formats", "kernels", "engine", "throttle"},
     "facts": {"formats", "kernels", "engine", "check", "throttle"},
@@ -79,7 +80,7 @@ KEPT_TO = {
 }
 # Packages from which modules are imported by name, beside the package
 FROM_PACKAGES = {"broker_store", "broker_store.formats", "mqadmin"}
-WITHOUT_ASYNCIO = {"formats", "kernels", "engine", "check", "facts", "protocol", "broker"}
+WITHOUT_ASYNCIO = {"formats", "sql92", "kernels", "engine", "check", "facts", "protocol", "broker"}
 
 
 @functools.cache

@@ -1,0 +1,108 @@
+"""Bounds and oddities of expressions."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from broker_store.sql92 import nodes, parser
+from broker_store.sql92.errors import ExpressionError
+from broker_store.sql92.expression import Expression, compile_expression
+from broker_store.sql92.oddities import MAX_ODDITIES, oddities
+
+LONGEST = "a = 1" + " " * (parser.MAX_CHARACTERS - 5)
+
+
+def test_an_expression_has_a_longest_length():
+    assert Expression(LONGEST).matches({"a": "1"})
+    with pytest.raises(ExpressionError, match="8193 characters, at most 8192"):
+        Expression(LONGEST + " ")
+
+
+@pytest.mark.parametrize("sign", ["(", "NOT ", "-", "+(", "("])
+def test_nesting_is_bounded(sign):
+    with pytest.raises(ExpressionError, match="nested more than 800"):
+        Expression(sign * 801 + "a = 1")
+
+
+def test_a_long_chain_is_not_deep():
+    assert Expression(" AND ".join(["a = 1"] * 800)).matches({"a": "1"})
+    assert Expression(" OR ".join(["a = 2"] * 800 + ["a = 1"])).matches({"a": "1"})
+    assert Expression("(" * 790 + "a = 1" + ")" * 790).matches({"a": "1"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + " = 1" * 400,
+        "(a = 1 AND (a = 1 OR " * 150 + "a = 1" + "))" * 150,
+        "a" + " IS NULL" * 400,
+        "NOT (a = 1 AND " * 250 + "a = 1" + ")" * 250,
+    ],
+)
+def test_the_depth_of_conditions_is_bounded(text):
+    with pytest.raises(ExpressionError, match="nested more than 200"):
+        Expression(text)
+
+
+def test_the_deepest_conditions_are_evaluated_far_below_the_limit_of_python():
+    halves = nodes.MAX_DEPTH // 2 - 1
+    expression = Expression("(a = 1 AND (a = 2 OR " * halves + "a = 1" + "))" * halves)
+    assert expression.matches({"a": "1"})
+    assert sys.getrecursionlimit() >= 1_000
+
+
+@pytest.mark.parametrize(
+    "piece", ["a=1=", "a OR ", "(", "-", "NOT ", "'", "a>1 AND ", "/*", "a IN('','", "0."]
+)
+def test_a_longest_expression_compiles_or_fails_soon(piece):
+    text = (piece * parser.MAX_CHARACTERS)[: parser.MAX_CHARACTERS]
+    began = time.process_time()
+    try:
+        Expression(text)
+    except ExpressionError as error:
+        assert len(str(error)) < 20 * parser.MAX_CHARACTERS
+    assert time.process_time() - began < 0.5
+
+
+def test_names_are_the_properties_that_are_read():
+    assert set(Expression("a > 1 AND b IN ('x') OR c AND a = d").names) == {"a", "b", "c", "d"}
+
+
+def test_a_text_is_compiled_once():
+    assert compile_expression("a = 1") is compile_expression("a = 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a > 5 AND b = 'x' OR c IS NOT NULL", []),
+        ("a = 1 b = 2", ["The filter ends before `b = 2`; the text from there on is ignored."]),
+        (
+            "NOT (a = 1) = b AND NOT c = 1",
+            [
+                "NOT binds tighter than a comparison: `(NOT c)` is compared with `1`. "
+                "To negate a comparison, write NOT (c = 1).",
+                "`c` alone is never true, even if its text is true. Compare it, as in c = 'true'.",
+            ],
+        ),
+        ("a <> b", ["a <> b is true if only b is absent, and null if only a is."]),
+        ("-a = 1", ["A minus before `a` makes it null: only numbers have a sign."]),
+        ("a NOT CONTAINS ''", ["NOT CONTAINS with an empty text never matches."]),
+        (
+            "TRUE = a",
+            [
+                "A message with `a` does not match, because a boolean on the left cannot be compared with a "
+                "property. Write the property on the left."
+            ],
+        ),
+    ],
+)
+def test_oddities_are_named(text, said):
+    assert oddities(Expression(text)) == said
+
+
+def test_few_oddities_are_named():
+    assert len(oddities(Expression(" OR ".join(f"a{number}" for number in range(100))))) == MAX_ODDITIES
