@@ -31,7 +31,7 @@ def long_lived() -> Iterator[LongLived]:
     gc_policy._current = current
     gc.callbacks[:] = before
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
+    gc.freeze()  # as the tests are after they are collected (tests/conftest.py)
 
 
 def test_a_full_collection_walks_only_what_came_since_the_last_one(long_lived):
@@ -171,4 +171,4 @@ def test_a_start_collects_seldom_until_the_process_runs():
     finally:
         gc.set_threshold(*thresholds)
         gc.callbacks[:] = callbacks
-        gc.unfreeze()
+        gc.freeze()

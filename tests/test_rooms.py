@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import functools
 import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.syntax import nodes_of
 
 PROJECT = Path(__file__).resolve().parent.parent
 VALUES = {"errors", "excerpts", "messages", "config", "units", "__init__"}
@@ -81,12 +82,6 @@ KEPT_TO = {
 # Packages from which modules are imported by name, beside the package
 FROM_PACKAGES = {"broker_store", "broker_store.formats", "mqadmin"}
 WITHOUT_ASYNCIO = {"formats", "sql92", "kernels", "engine", "check", "facts", "protocol", "broker"}
-
-
-@functools.cache
-def nodes_of(file: Path) -> list[ast.AST]:
-    """Return the nodes of a module's syntax tree; several rules read each module."""
-    return list(ast.walk(ast.parse(file.read_text())))
 
 
 def imports() -> Iterator[tuple[Path, str, str]]:

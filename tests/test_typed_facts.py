@@ -15,6 +15,7 @@ from broker_store.facts.threads import ThreadTimes
 from broker_store.formats.record import StoredMessage
 from broker_store.units import FactError, Moment, Small, document_of, fact_of, fields_of, small_by_field
 from mqadmin.facts import condition, groups, messages, overview, topics, waiting
+from tests.support.syntax import nodes_of
 
 PROJECT = Path(__file__).resolve().parent.parent
 # Where no fact is given or taken as a dict.
@@ -54,7 +55,7 @@ def dict_functions(file: Path) -> list[str]:
     """The functions of a module whose annotation says that they return a dict, or some."""
     return [
         f"{file.relative_to(PROJECT)}:{node.lineno} {node.name}"
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.returns is not None
         and ast.unparse(node.returns).removesuffix(" | None") in ("dict", "list[dict]", "dict[str, Any]")
@@ -65,7 +66,7 @@ def string_subscripts(file: Path) -> list[str]:
     """Where a module asks for a string key, but for those of NAMED."""
     return [
         f"{file.relative_to(PROJECT)}:{node.lineno} {ast.unparse(node)}"
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.Subscript)
         and isinstance(node.slice, ast.Constant)
         and isinstance(node.slice.value, str)

@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import syntax
+
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted(file for top in ("broker_store", "mqadmin", "tests") for file in (ROOT / top).rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,7 +65,7 @@ def texts_of(source: str, wanted: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     left out where `wanted` is in none of them: splitting a module into tokens takes most of the time.
     """
     lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
+    for node in syntax.statements(syntax.tree_of(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             if (

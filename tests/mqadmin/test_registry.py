@@ -15,6 +15,7 @@ from mqadmin.templatetags.tabs import store_tabs
 from mqadmin.views import registry
 from mqadmin.views.view import VIEWS_DIRECTORY, View
 from tests.support import access_table
+from tests.support.syntax import nodes_of
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 FACES = {"page", "stream", "api", "verb"}
@@ -99,7 +100,7 @@ def test_nothing_outside_of_a_view_names_its_faces():
     faces = {f"{view.package}.{face}" for view in registry.VIEWS for face in FACES}
     for file in sorted((PROJECT / "mqadmin").rglob("*.py")):
         own = ".".join((*file.relative_to(PROJECT).parts[:-1], ""))
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.Import):
                 modules = {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -121,7 +122,7 @@ def test_only_the_registry_names_the_packages_of_views():
         f"{file.relative_to(PROJECT)} imports VIEW of {node.module}"
         for file in sorted((PROJECT / "mqadmin").rglob("*.py"))
         if file != VIEWS_DIRECTORY / "registry.py"
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.ImportFrom) and node.module in packages
         for alias in node.names
         if alias.name == "VIEW"

@@ -108,7 +108,7 @@ def test_what_a_worker_has_loaded_is_not_walked_after_each_task(store):
             pass
         assert 0 < gc.get_freeze_count() <= frozen, "once: what later tasks leave is collected"
     finally:
-        gc.unfreeze()
+        gc.freeze()  # as after the tests are collected
 
 
 def test_filters_that_it_cannot_answer_are_left_to_spark():
