@@ -128,7 +128,7 @@ def test_times_that_go_back_where_two_stretches_meet_are_named_alike(sound, tmp_
     } == checked and len(checked) > 3
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("first", range(34_070_000, 34_070_030, 5))
 @pytest.mark.parametrize("kind", ["clean", "killed", ""])
 def test_a_randomly_broken_store_is_in_order_to_both_or_to_neither(kind, first, tmp_path):

@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.support.syntax import tree_of
+
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "imports.json"
 PLACES = ("broker_store", "mqadmin", "templates", "tests")
@@ -32,7 +34,7 @@ def names_in(path: Path) -> list[str]:
     if path.suffix == ".html":
         return _TEMPLATES_IN_ONE.findall(text)
     names: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(text)):
         if isinstance(node, ast.Import):
             names.update(one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
