@@ -24,7 +24,8 @@ Document = dict[str, Any]
 
 SMALL = object()
 Small = Annotated[int, SMALL]  # stays below 2**31
-Moment = Annotated[int, "milliseconds since 1970"]
+MOMENT = "milliseconds since 1970"
+Moment = Annotated[int, MOMENT]
 
 
 def fields_of(fact: Any) -> dict[str, Any]:

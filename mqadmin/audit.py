@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
@@ -26,6 +26,7 @@ from django.db import connection
 from broker_store.rest.callers import Caller
 from broker_store.rest.change_record import ChangeRecord
 from broker_store.rest.problems import problem_of
+from broker_store.units import Document
 
 FLAGS = {"create": ADDITION, "update": CHANGE, "delete": DELETION}
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
@@ -201,7 +202,7 @@ class AuditRecord:
     kind: str
     name: str
     outcome: str  # begun, done or the code of a problem
-    detail: dict[str, Any]  # keys of any name
+    detail: Annotated[Document, "what was asked for; the action decides which names there are"]
 
 
 def read(entry: LogEntry) -> AuditRecord:

@@ -92,6 +92,18 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMessages:
+    """Messages of one queue by offset, and where it begins and ends."""
+
+    topic: str
+    queue_id: Small
+    min_offset: int | None
+    max_offset: Annotated[int | None, "of the next message that is stored"]
+    next_offset: Annotated[int | None, "where the next request goes on"]
+    messages: list[Message]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOffset:
     """The first offset of a queue whose message was stored at a time or after it."""
 

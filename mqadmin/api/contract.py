@@ -20,6 +20,7 @@ from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.docs import Swagger
+from ninja.openapi.schema import REF_TEMPLATE
 from ninja.operation import Operation
 
 from broker_store import __version__
@@ -55,7 +56,8 @@ class Api(NinjaAPI):
         named = schema.setdefault("components", {}).setdefault("schemas", {})
         # No signature of an operation names these
         for model in (schemas.ProblemDocument, schemas.NewMessage):
-            named[model.__name__] = model.model_json_schema()
+            made = model.model_json_schema(ref_template=REF_TEMPLATE)
+            named |= made.pop("$defs", {}) | {model.__name__: made}
         problem = {"description": "Problem", "content": {MEDIA_TYPE: {"schema": reference}}}
         for path in schema["paths"].values():
             for operation in path.values():

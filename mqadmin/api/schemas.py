@@ -5,18 +5,31 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, Union
 
 from ninja import Schema
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, create_model
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from broker_store.formats import moment
 from broker_store.rest import answers
 from broker_store.rest.documents import time_text
-from broker_store.units import SMALL, Document, fields_of, json_name, small_by_field
+from broker_store.units import MOMENT, SMALL, Document, fields_of, json_name, small_by_field
+from mqadmin.api.field_errors import WrongField
 from mqadmin.facts import groups, topics
 from mqadmin.facts.sends import Refused
 from mqadmin.jobs import facts as jobs
@@ -83,7 +96,7 @@ class In(Schema):
     model_config = ConfigDict(extra="forbid")
 
 
-_schemas: dict[type, type[Schema]] = {}
+_schemas: dict[tuple[type, bool], type[Schema]] = {}  # by the type of facts, and whether it is timed
 
 
 class Measured(Schema):
@@ -92,32 +105,90 @@ class Measured(Schema):
 
 
 def schema_of(
-    fact: type, *, name: str = "", without: Iterable[str] = (), is_described: bool = False
+    fact: type,
+    *,
+    name: str = "",
+    without: Iterable[str] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
+    is_described: bool = False,
+    timed: bool = False,
 ) -> type[Schema]:
     """Return the schema of a type of facts, made once, with those of the facts in its fields.
 
     `name` is the schema's name in OpenAPI, the type's unless given. `without` are fields that REST does not
-    give; `is_described` takes the description from the docstring.
+    give; `given` has the types of fields that REST gives otherwise than their facts say; `is_described` takes
+    the description from the docstring; `timed` is of what `facts` gives with `timed`.
     """
-    if fact not in _schemas:
+    if (fact, timed) not in _schemas:
         doc = fact.__doc__ if is_described else None
-        _schemas[fact] = _made(name or fact.__name__, fact, Schema, doc, without)
-    return _schemas[fact]
+        made = _made(name or f"{'Timed' * timed}{fact.__name__}", fact, Schema, doc, without, given, timed)
+        _schemas[fact, timed] = made
+    return _schemas[fact, timed]
 
 
-def measured_schema_of(fact: type) -> type[Schema]:
+def measured_schema_of(fact: type, *, timed: bool = False) -> type[Schema]:
     """Return the schema of what `measured_facts` gives of a type of facts."""
-    return _made(f"Measured{fact.__name__}", fact, Measured, None, ())
+    return _made(f"Measured{fact.__name__}", fact, Measured, None, (), {}, timed)
 
 
-def _made(name: str, fact: type, base: type[Schema], doc: str | None, without: Iterable[str]) -> type[Schema]:
+def unchecked(schema: Any) -> Any:
+    """Return the type of an answer that has this schema, and is not read again.
+
+    For what `facts` has made and may be large: Ninja would check each of its values, on the broker's loop for
+    an async route.
+    """
+    return Annotated[Any, _Unchecked(schema)]
+
+
+class _Unchecked:
+    """Any value, which the contract describes by a schema."""
+
+    def __init__(self, schema: Any):
+        # Within another, a schema is named and referred to, as that of a field
+        self._described = core_schema.definitions_schema(TypeAdapter(schema).core_schema, [])
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(self._described)
+
+
+def _made(
+    name: str,
+    fact: type,
+    base: type[Schema],
+    doc: str | None,
+    without: Iterable[str],
+    given: Mapping[str, Any],
+    timed: bool,
+) -> type[Schema]:
     hints = typing.get_type_hints(fact, include_extras=True)
+    fields = [field for field in dataclasses.fields(fact) if field.name not in without]
     members: dict[str, Any] = {
-        json_name(field.name): (_value_of(hints[field.name]), _default_of(field))
-        for field in dataclasses.fields(fact)
-        if field.name not in without
+        json_name(field.name): (
+            given.get(field.name) or _value_of(hints[field.name], timed),
+            _default_of(field),
+        )
+        for field in fields
     }
+    if timed:
+        members |= {
+            moment_name: (_TimeText, None)
+            for field in fields
+            if (moment_name := field.name.removesuffix("_ms")) not in members
+            and _is_moment(hints[field.name])
+        }
     return create_model(name, __base__=base, __module__=__name__, __doc__=doc, **members)
+
+
+_TimeText = Annotated[str | None, Field(description="the same as ISO 8601; absent where it is not known")]
+
+
+def _is_moment(hint: Any) -> bool:
+    return MOMENT in getattr(hint, "__metadata__", ()) or any(map(_is_moment, typing.get_args(hint)))
 
 
 def _default_of(field: dataclasses.Field) -> Any:
@@ -129,22 +200,22 @@ def _default_of(field: dataclasses.Field) -> Any:
     return field.default
 
 
-def _value_of(hint: Any) -> Any:
+def _value_of(hint: Any, timed: bool = False) -> Any:
     """Return the type of a field of a schema for that of a field of facts."""
     if hint is int:
         return Int64
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return schema_of(hint)
+        return schema_of(hint, timed=timed)
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind is Annotated:
         value, *notes = parts
-        value = int if SMALL in notes else _value_of(value)
+        value = int if SMALL in notes else _value_of(value, timed)
         text = next((note for note in notes if isinstance(note, str)), None)
         return value if text is None else Annotated[value, Field(description=text)]
-    if kind in (Union, types.UnionType):
-        return Union[tuple(map(_value_of, parts))]  # noqa: UP007 - of parts that are known only here
+    if kind in (Union, UnionType):
+        return Union[tuple(_value_of(part, timed) for part in parts)]  # noqa: UP007 - of parts that are known only here
     if kind in (list, dict, tuple):
-        return kind[tuple(part if part is ... else _value_of(part) for part in parts)]
+        return kind[tuple(part if part is ... else _value_of(part, timed) for part in parts)]
     return hint
 
 
@@ -157,7 +228,7 @@ class ProblemDocument(Schema):
     detail: str
     code: str = Field(description="for programs; keeps its meaning")
     hint: str = Field(description="what to do")
-    errors: list[dict[str, Any]] | None = None
+    errors: list[schema_of(WrongField)] | None = None  # type: ignore[valid-type]  # made from a type
 
 
 class Refusal(Schema):
@@ -170,8 +241,8 @@ class Refusal(Schema):
     said: str = Field(description="what the client was answered")
 
 
-_schemas[Refused] = Refusal
-
+_schemas[Refused, False] = Refusal
+_schemas[answers.Reason, False] = ProblemDocument  # of which commands read two fields
 
 Topic = schema_of(topics.Topic)
 Queue = schema_of(topics.Queue)
@@ -300,15 +371,6 @@ class Explain(In):
     limit: Annotated[int, Field(strict=True, ge=1, le=64)] = 64
 
 
-class FactsPage(Page):
-    items: list[dict[str, Any]]
-
-
-class MeasuredPage(FactsPage):
-    at_ms: Time
-    source: str = Field(description="where these numbers come from")
-
-
 class DryRun(In):
     accept_damage: Flag = False  # as a start with --accept-damage
 
@@ -322,6 +384,11 @@ class Jobs(Page):
 
 MIN_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
 SMALL_NUMBERS = frozenset({"queue_id", "queues", "slots", "slots_used"})  # in counts and results of jobs
+# Numbers by names that no type has
+Counts = Annotated[
+    dict[str, Int64 | int],
+    Field(description=f"a number for the names {', '.join(sorted(SMALL_NUMBERS))}, a string for others"),
+]
 
 
 def facts(value: Any, *, timed: bool = False) -> Any:

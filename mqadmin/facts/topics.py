@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from broker_store.units import Moment, Small
 
@@ -49,7 +49,7 @@ class Reader:
 class TopicDetail(Topic):
     """One topic with its queues and readers."""
 
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
     is_writable: bool  # by its permission
     # What to do to have write permission given out again; None where the name server does not withhold it
     withheld: str | None

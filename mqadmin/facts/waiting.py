@@ -7,6 +7,7 @@ from typing import Literal
 
 from broker_store.facts.store_facts import Fate
 from broker_store.units import Moment, Small
+from mqadmin.facts.groups import Dead, Retrying
 
 SHOWN_HALVES = 50  # of those that wait, unless another number is asked for
 
@@ -136,6 +137,15 @@ class Retries:
     levels: list[RetryLevel]  # that hold any
     delayed: int  # messages of all levels
     complete: bool  # False: the count ended before the last message that waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingOfGroup:
+    """What a group sent back, and what it gave up."""
+
+    delayed: Retries
+    retrying: Retrying
+    dead: Dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

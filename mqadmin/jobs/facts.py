@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from broker_store.units import SMALL, Fact, FactError, Moment, Small, fact_of
+from broker_store.units import SMALL, Document, Fact, FactError, Moment, Small, fact_of
 
 # A number in JSON, in REST also where it passes 2**31: counts of bytes and times, below 2**53.
 Number = Annotated[int, SMALL]
@@ -43,14 +43,14 @@ class Job:
     title: str
     queue: str
     state: State
-    parameters: dict[str, Any]
+    parameters: Annotated[Document, "what it was given; its kind decides which names there are"]
     by: str | None  # user or token that started it
     canceled_by: str | None
     created_ms: Moment | None
     started_ms: Moment | None
     ended_ms: Moment | None
     progress: JobProgress | None
-    result: dict[str, Any] | None  # of its kind
+    result: Annotated[Document | None, "what it gave; its kind and version decide which names there are"]
     error: str | None  # a sentence
     has_file: bool
     pipeline: Annotated[str | None, "the pipeline's job this is a run of; null for other jobs"]
@@ -95,7 +95,7 @@ class Schedule:
     id: Small
     job: str  # a name of pipeline.JOBS
     title: str
-    parameters: dict[str, Any]
+    parameters: Annotated[Document, "what its runs are given; its job decides which names there are"]
     cron: str  # minute, hour, day, month, weekday; UTC
     created_by: str
     created_ms: Moment

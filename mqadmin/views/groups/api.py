@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from broker_store.facts.disk_scan import MAX_HISTORY_HOURS
+from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.documents import time_text
@@ -60,7 +61,10 @@ async def show_group(request: HttpRequest, group: str):
     return found_group(group)
 
 
-@router.get("/groups/{group}/timeline", response=dict[str, Any])
+@router.get(
+    "/groups/{group}/timeline",
+    response=schemas.unchecked(schemas.measured_schema_of(GroupTimeline, timed=True)),
+)
 async def timeline(
     request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MAX_HISTORY_HOURS)] = 6
 ):

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from broker_store.check.results import WORDS_OF_COUNTS
 from broker_store.units import fields_of
-from mqadmin.jobs.facts import Job, JobProgress
+from mqadmin.jobs.facts import Job
 from mqadmin.templatetags import units
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
 NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
+
+
+class Work(Protocol):
+    """A progress, in its unit."""
+
+    @property
+    def done(self) -> int | None: ...
+
+    @property
+    def total(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +51,7 @@ def shown(job: Job) -> ShownJob:
     )
 
 
-def share_of(progress: JobProgress | None) -> int | None:
+def share_of(progress: Work | None) -> int | None:
     """Return how much of the work is done, in per cent; None for unknown."""
     if progress is None or progress.done is None or not progress.total or progress.total < 0:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -13,7 +13,7 @@ from broker_store.facts.journey.stop import Journey
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.rest import callers, http, new_messages
-from broker_store.rest.answers import QueueOffset
+from broker_store.rest.answers import QueueMessages, QueueOffset, Receipt, SeveralSent
 from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
@@ -63,7 +63,11 @@ SEND_BODY = {
 }
 
 
-@router.post("/topics/{topic}/messages", response=dict[str, Any], openapi_extra=SEND_BODY)
+@router.post(
+    "/topics/{topic}/messages",
+    response=schemas.unchecked(schemas.schema_of(Receipt) | schemas.schema_of(SeveralSent)),
+    openapi_extra=SEND_BODY,
+)
 async def send_messages(request: HttpRequest, topic: str):
     """Store one message, or a list of up to 1,000, all of them answered one by one.
 
@@ -81,7 +85,7 @@ async def send_messages(request: HttpRequest, topic: str):
     return await http.send_body(ClusterGateway(current_cluster()), REPEATS, caller, topic, request.body, key)
 
 
-@router.get("/topics/{topic}/queues/{queue_id}/messages", response=dict[str, Any])
+@router.get("/topics/{topic}/queues/{queue_id}/messages", response=schemas.schema_of(QueueMessages))
 async def pull_messages(
     request: HttpRequest,
     topic: str,

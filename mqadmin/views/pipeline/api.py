@@ -3,12 +3,13 @@ as well."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
+from broker_store.units import Document
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
@@ -65,7 +66,7 @@ class RunResult(Schema):
 
     run: str
     job: str
-    result: dict[str, Any]
+    result: Document = Field(description="as the job wrote it; its version decides which names there are")
 
 
 class RunLog(Schema):

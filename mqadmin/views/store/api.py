@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router
+from pydantic import Field
 
 from broker_store.engine.status.store_facts import Snapshot, StoreFile
 from broker_store.units import fields_of
@@ -19,13 +20,19 @@ from mqadmin.views.topics.facts import found_topic
 router = Router()
 
 
+class StoreFiles(schemas.Page):
+    items: list[schemas.schema_of(StoreFile)]  # type: ignore[valid-type]  # made from a type
+    at_ms: schemas.Time
+    source: str = Field(description="where these numbers come from")
+
+
 @router.get("/store", response=schemas.measured_schema_of(Snapshot))
 async def store_facts(request: HttpRequest):
     """Positions, what lags, flags with their causes, flush, totals, disk; one picture of one moment."""
     return schemas.measured_facts("positions", current_cluster().store.snapshot())
 
 
-@router.get("/store/files", response=schemas.MeasuredPage)
+@router.get("/store/files", response=StoreFiles)
 async def store_files(
     request: HttpRequest,
     kind: Annotated[Literal["commitlog", "consumequeue", "index"] | None, Query()] = None,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from broker_store.units import document_of, fields_of
+from broker_store.units import fields_of
 from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
@@ -17,13 +15,18 @@ from mqadmin.views.store.doctor import facts as checks
 router = Router()
 
 
-def _document(run: checks.CheckRun) -> dict[str, object]:
-    """Return a run for JSON. The numbers of its progress are strings here, as in the answers of old; those of
-    /jobs are numbers."""
-    return schemas.facts(run) | {"progress": schemas.facts(document_of(run.progress))}
+# The findings and actions of a run may be thousands
+CheckRun = schemas.unchecked(schemas.schema_of(checks.CheckRun, given={"counts": schemas.Counts | None}))
+CheckRunDetail = schemas.unchecked(
+    schemas.schema_of(checks.CheckRunDetail, given={"counts": schemas.Counts | None})
+)
 
 
-@router.get("/checks", response=schemas.FactsPage)
+class CheckRuns(schemas.Page):
+    items: list[CheckRun]  # type: ignore[valid-type]  # made from a type
+
+
+@router.get("/checks", response=CheckRuns)
 def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
     """Runs of the check, newest first, each with how many findings of each grade it has."""
     listed = paging.page(
@@ -32,10 +35,10 @@ def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = pagi
         cursor,
         limit,
     )
-    return fields_of(listed) | {"items": list(map(_document, listed.items))}
+    return fields_of(listed) | {"items": schemas.facts(listed.items)}
 
 
-@router.post("/checks", response={202: dict[str, Any]})
+@router.post("/checks", response={202: CheckRunDetail})
 def start_check(request: HttpRequest):
     """Check the whole store, in a process of its own; a store in use up to where it is dispatched. POST to
     /jobs/ID/cancel stops it."""
@@ -43,17 +46,17 @@ def start_check(request: HttpRequest):
     with audit.audited(caller, "start", "job", checks.KIND) as record:
         run = checks.start(caller)
         record["id"] = run.id
-    return Status(202, _document(run))
+    return Status(202, schemas.facts(run))
 
 
-@router.get("/checks/{run_id}", response=dict[str, Any])
+@router.get("/checks/{run_id}", response=CheckRunDetail)
 def show_check(request: HttpRequest, run_id: str):
     """A run: how far it is; then each finding with file, byte, grade (harmless, next start, repair, lost),
     what it means and what a repair does."""
-    return _document(checks.find(run_id))
+    return schemas.facts(checks.find(run_id))
 
 
-@router.get("/checks/{run_id}/plan", response=dict[str, Any])
+@router.get("/checks/{run_id}/plan", response=schemas.unchecked(schemas.schema_of(checks.ProposedRepair)))
 def show_plan(request: HttpRequest, run_id: str):
     """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by
     `command`.

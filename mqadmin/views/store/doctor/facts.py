@@ -21,6 +21,27 @@ OFFLINE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckStep:
+    """A step of a run."""
+
+    text: str
+    began_ms: Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckProgress:
+    """How far a run is. Its numbers are strings in REST, those of a `JobProgress` are numbers."""
+
+    text: str  # the step
+    done: int | None  # of `total`, in `unit`
+    total: int | None
+    running: int | None
+    unit: str
+    at_ms: Moment | None
+    steps: list[CheckStep]  # all so far, the newest last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
     """A run of the check. What it found is None until it is done."""
 
@@ -30,7 +51,7 @@ class CheckRun:
     created_ms: Moment | None
     started_ms: Moment | None
     ended_ms: Moment | None
-    progress: JobProgress | None
+    progress: CheckProgress | None
     error: str | None  # a sentence
     canceled_by: str | None
     ok: bool | None
@@ -63,7 +84,7 @@ class CheckState:
 
     id: str
     state: State
-    progress: JobProgress | None
+    progress: CheckProgress | None
     ok: bool | None
     grades: dict[str, int] | None
 
@@ -162,7 +183,7 @@ def _run_of(job: Job, found: CheckSummary | None) -> CheckRun:
         created_ms=job.created_ms,
         started_ms=job.started_ms,
         ended_ms=job.ended_ms,
-        progress=job.progress,
+        progress=None if job.progress is None else _progress_of(job.progress),
         error=job.error,
         canceled_by=job.canceled_by,
         ok=None if found is None else found.ok,
@@ -171,3 +192,8 @@ def _run_of(job: Job, found: CheckSummary | None) -> CheckRun:
         grades=None if found is None else found.grades,
         log_end=None if found is None else found.log_end,
     )
+
+
+def _progress_of(progress: JobProgress) -> CheckProgress:
+    steps = [CheckStep(**fields_of(step)) for step in progress.steps]
+    return CheckProgress(**fields_of(progress) | {"steps": steps})

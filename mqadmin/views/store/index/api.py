@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Path, Router, Status
 
-from broker_store.engine.status.store_facts import IndexFileFacts
+from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress
 from broker_store.errors import NotFoundError
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import ExplainedLookup
@@ -50,7 +50,11 @@ async def explain(request: HttpRequest, body: schemas.Explain):
     return schemas.measured_facts("explain", ExplainedLookup(items=steps))
 
 
-@router.post("/index/rebuild", response={202: dict[str, Any]}, operation_id="mqadmin_api_store_rebuild_index")
+@router.post(
+    "/index/rebuild",
+    response={202: schemas.schema_of(RebuildProgress)},
+    operation_id="mqadmin_api_store_rebuild_index",
+)
 async def rebuild_index(request: HttpRequest):
     """Ask the engine's worker to write the index again from the commit log; GET shows how far it is, DELETE
     ends it."""
@@ -59,12 +63,20 @@ async def rebuild_index(request: HttpRequest):
         return Status(202, schemas.facts(current_cluster().index.rebuild()))
 
 
-@router.get("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_rebuild_state")
+@router.get(
+    "/index/rebuild",
+    response=schemas.schema_of(RebuildProgress),
+    operation_id="mqadmin_api_store_rebuild_state",
+)
 async def rebuild_state(request: HttpRequest):
     return schemas.facts(current_cluster().index.rebuild_state())
 
 
-@router.delete("/index/rebuild", response=dict[str, Any], operation_id="mqadmin_api_store_cancel_rebuild")
+@router.delete(
+    "/index/rebuild",
+    response=schemas.schema_of(RebuildProgress),
+    operation_id="mqadmin_api_store_cancel_rebuild",
+)
 async def cancel_rebuild(request: HttpRequest):
     """End a running rebuild; the index stays as it was."""
     caller = need(request, "admin")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Query, Router
 
+from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics
 from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.problems import Problem
 from mqadmin.api import schemas
@@ -17,7 +18,10 @@ router = Router()
 Whole = Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)]
 
 
-@router.get("/layout", response=dict[str, Any])
+@router.get(
+    "/layout",
+    response=schemas.unchecked(schemas.schema_of(LayoutOfTopics) | schemas.schema_of(LayoutOfEach)),
+)
 async def layout(
     request: HttpRequest,
     topic: Annotated[str | None, Query(max_length=255)] = None,
