@@ -67,7 +67,7 @@ MQADMIN_MAY_IMPORT = {
     "facts": set(),
     "process": {"facts", "models"},
     # Not jobs, which import it: what it needs of them, who starts the dashboard gives it
-    "cluster": {"cached_scans", "facts", "process", "templatetags", "views", "web"},
+    "cluster": {"facts", "process", "templatetags", "web"},
     "web": {"audit", "cluster", "process", "views"},
     # Of the broker's process it asks the cluster; a schedule's run has a caller and leaves a record
     "jobs": {"process", "cluster", "facts", "audit", "web"},

@@ -34,19 +34,18 @@ from broker_store.rest.answers import Receipt
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
+from mqadmin.facts.cache import CachePicture
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.facts.groups import Group, GroupDetail, OffsetMove
+from mqadmin.facts.layout import Both
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 from mqadmin.facts.offset_ranges import Range
 from mqadmin.facts.overview import Overview, State
 from mqadmin.facts.sends import PathOfSends, Refused
-from mqadmin.facts.store import QueueFile
+from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Topic, TopicDetail
 from mqadmin.facts.waiting import SHOWN_HALVES, Halves, MessageFate, Retries, Waiting
-from mqadmin.views.store.cache.facts import CachePicture
-from mqadmin.views.store.index.slot_watch import WatchedSlots
-from mqadmin.views.store.layout.facts import Both
 
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
@@ -264,12 +263,12 @@ class Store(Protocol):
 
     def cache(self) -> CachePicture:
         """What of the store's files is in memory, and which groups read what is not
-        (mqadmin/views/store/cache/facts.py). In a thread."""
+        (mqadmin/facts/cache.py). In a thread."""
 
     async def layout(
         self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
     ) -> LayoutOfTopics | LayoutOfEach:
-        """How topics lie in the log and what a replay reads (mqadmin/views/store/layout/facts.py)."""
+        """How topics lie in the log and what a replay reads (mqadmin/facts/layout.py)."""
 
     async def layout_of_both(
         self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None

@@ -14,7 +14,8 @@ from broker_store.engine.status.store_facts import (
     Totals,
 )
 from broker_store.facts.dispatch import Race
-from broker_store.units import Small
+from broker_store.facts.slots import HeatMap
+from broker_store.units import Moment, Small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +68,12 @@ class IndexFilesFrame:
     """What the stream store.index gives of all files."""
 
     files: list[IndexFileFacts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedSlots(HeatMap):
+    """What the stream store.slots gives of a file: all cells, or those that changed."""
+
+    # Pairs (cell, used slots) in one list; None when `cells` has all, which is None otherwise
+    changed: list[int] | None
+    since_ms: Moment | None  # when the cells were as the changes go from

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from broker_store import throttle
-from mqadmin.cached_scans import CachedScans
+from mqadmin.cluster.embedded.cached_scans import CachedScans
 
 
 @pytest.fixture

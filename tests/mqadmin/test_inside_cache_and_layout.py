@@ -21,8 +21,8 @@ from broker_store.errors import NameError_
 from broker_store.facts.layout import LogSpan
 from broker_store.server.parts import build_parts
 from broker_store.units import document_of
-from mqadmin import cached_scans
 from mqadmin.cluster.current import current_cluster, install_cluster
+from mqadmin.cluster.embedded import cache_scans, cached_scans, layout_scans
 from mqadmin.cluster.embedded import index as embedded
 from mqadmin.cluster.embedded.cluster import EmbeddedCluster
 from mqadmin.templatetags.strips import strip
@@ -197,7 +197,7 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     first = await asyncio.to_thread(inspected.store.cache)
     assert await asyncio.to_thread(inspected.store.cache) is first
     inspected._host.parts.statistics.delivered("cold ones", TOPIC, 3, 300, cold=True)
-    inspected.store._cache_scans = views.CacheScans(inspected.store)
+    inspected.store._cache_scans = cache_scans.CacheScans(inspected._host)
     again = await asyncio.to_thread(inspected.store.cache)
     assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
     assert again.groups[0].behind_bytes is None, "it committed nothing, so nobody knows where it stands"
@@ -208,9 +208,9 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
 async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(inspected, monkeypatch):
     asked, plain = [], plain_layout.laid
     monkeypatch.setattr(
-        inspected.store,
+        layout_scans,
         "reading_facts",
-        lambda ask=inspected.store.reading_facts: asked.append(1) or ask(),
+        lambda host, ask=layout_scans.reading_facts: asked.append(1) or ask(host),
     )
     both = await asyncio.to_thread(inspected.store.watched_layout, TOPIC, None)
     assert (both.one.topics, len(asked)) == ([TOPIC], 1)
@@ -220,7 +220,7 @@ async def test_a_choice_and_every_topic_are_one_look_that_serves_all_who_watch(i
     assert frame.one is both.one and await inspected.store.layout(None, None) is both.each and len(asked) == 1
     assert (
         frame.one.cell_bytes
-        == plain(inspected.store.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)[
+        == plain(inspected._host.directory().root, [(TOPIC, queue_id) for queue_id in range(4)], 240)[
             "cell_bytes"
         ]
     )

@@ -12,8 +12,8 @@ from broker_store.facts import slots
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.slots import heat_map
 from broker_store.formats.index_file import IndexGeometry
-from mqadmin.views.store.index import slot_watch
-from mqadmin.views.store.index.slot_watch import SlotWatch
+from mqadmin.cluster.embedded import slot_watch
+from mqadmin.cluster.embedded.slot_watch import SlotWatch
 from tests.support.hand_store import Clock, message, opened
 
 GEOMETRY = IndexGeometry(500, 2000)

@@ -99,6 +99,7 @@ from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.condition import Refusal, Signs, judge, judge_state
 from mqadmin.cluster.embedded.host import STARTING
+from mqadmin.facts.cache import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.dead_letters import ResendPlan, TopicOfLetters
 from mqadmin.facts.groups import (
@@ -111,10 +112,11 @@ from mqadmin.facts.groups import (
     Retrying,
     Subscription,
 )
+from mqadmin.facts.layout import Both
 from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
-from mqadmin.facts.store import QueueFile
+from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 from mqadmin.facts.waiting import (
     Delayed,
@@ -130,9 +132,6 @@ from mqadmin.facts.waiting import (
     Timed,
     Waiting,
 )
-from mqadmin.views.store.cache.facts import CachePicture, ReadingGroup, ReadTotals
-from mqadmin.views.store.index.slot_watch import WatchedSlots
-from mqadmin.views.store.layout.facts import Both
 from tests.support import left_behind, stores
 
 MIB = 1 << 20

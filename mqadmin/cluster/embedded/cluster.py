@@ -3,7 +3,7 @@
 Plain methods belong to the thread of the event loop; `call` runs one there for a thread that is not it (sync
 views, the admin). Coroutines belong to the loop too, and read what may not be in memory in threads of their
 own. Nothing here keeps what it measured, but for scans of the store's files, which are shared
-(mqadmin/cached_scans.py).
+(cached_scans.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from broker_store.assembly import BrokerProcess
 from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.units import fields_of
-from mqadmin.cached_scans import CachedScans
 from mqadmin.cluster.embedded import condition, signs
+from mqadmin.cluster.embedded.cached_scans import CachedScans
 from mqadmin.cluster.embedded.dead_letters import EmbeddedDeadLetters
 from mqadmin.cluster.embedded.files import EmbeddedFiles
 from mqadmin.cluster.embedded.groups import EmbeddedGroups

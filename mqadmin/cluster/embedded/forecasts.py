@@ -20,7 +20,7 @@ from broker_store.facts.positions import Positions, Queue
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import BrokerParts
-from mqadmin.cached_scans import CachedScans
+from mqadmin.cluster.embedded.cached_scans import CachedScans
 
 CACHED_S_PER_CPU_S = 20  # pages that show it take at most a twentieth of a core
 

@@ -7,10 +7,11 @@ from broker_store.facts.chains import Chains, chains
 from broker_store.facts.explain import LookupStep, explain
 from broker_store.facts.slots import HeatMap, header_of, heat_map
 from broker_store.formats.index_file import FOR_EVER_MS
-from mqadmin.cached_scans import CachedScans
+from mqadmin.cluster.embedded.cached_scans import CachedScans
 from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.slot_watch import SlotWatch
 from mqadmin.cluster.protocol import Index
-from mqadmin.views.store.index.slot_watch import SlotWatch, WatchedSlots
+from mqadmin.facts.store import WatchedSlots
 
 CACHED_S_PER_CPU_S = 100  # pages that show chains take at most a hundredth of a core
 

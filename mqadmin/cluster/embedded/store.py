@@ -12,7 +12,6 @@ from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.bytes.viewer import Viewer
-from broker_store.facts.directory import GroupOffsets, StoreDirectory
 from broker_store.facts.disk import DiskFacts, DiskForecast
 from broker_store.facts.dispatch import Flushing, Race
 from broker_store.facts.exposure import Exposure, ScanRate
@@ -26,15 +25,17 @@ from broker_store.formats import names
 from broker_store.server.parts import BrokerParts
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.broker_facts import BrokerFacts
+from mqadmin.cluster.embedded.cache_scans import CacheScans
 from mqadmin.cluster.embedded.forecasts import Forecasts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.layout_scans import LayoutScans, of_running
 from mqadmin.cluster.protocol import Store
+from mqadmin.facts import layout
+from mqadmin.facts.cache import CachePicture
+from mqadmin.facts.layout import Both
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
-from mqadmin.views.store.cache.facts import CachePicture, CacheScans, ReadingFacts, ReadTotals
-from mqadmin.views.store.layout import facts as layout
-from mqadmin.views.store.layout.facts import Both
-from mqadmin.views.store.recoveries import facts as recoveries
+from mqadmin.process import recovery_paths
 
 REPORT_SECONDS = 1.0  # the report of a start that is over is made again after so long
 
@@ -49,8 +50,8 @@ class EmbeddedStore(Store):
         self._scan_rate: ScanRate | None = None  # of earlier starts; this run adds none
         self._recovery: StartReport | None = None  # the report that was made last
         self._recovery_until = 0.0
-        self._cache_scans = CacheScans(self)
-        self._layout_scans = layout.LayoutScans(self)
+        self._cache_scans = CacheScans(host)
+        self._layout_scans = LayoutScans(host)
 
     def snapshot(self) -> Snapshot:
         store = self._host.store
@@ -110,40 +111,12 @@ class EmbeddedStore(Store):
     def exposure(self) -> Exposure:
         store, directory = self._host.call(lambda: self._host.open_store), self._host.directory()
         if self._scan_rate is None:
-            self._scan_rate = exposure.scan_rate(exposure.reports(recoveries.directory()))
+            self._scan_rate = exposure.scan_rate(exposure.reports(recovery_paths.directory()))
         if store.settings.inspect:
             return exposure.of_files(directory, self._scan_rate)
         return exposure.of(directory, self._host.call(self.snapshot), self._scan_rate)
 
     # Scans of the files
-
-    def directory(self) -> StoreDirectory:
-        """The store's files, for the scans of the views."""
-        return self._host.directory()
-
-    def reading_facts(self) -> ReadingFacts:
-        """What the broker knows of readers, for the scans of the views. Any thread; of large tables in one,
-        since it goes over all offsets."""
-        parts = self._host.parts
-        store, reads = parts.store, parts.store.reads
-        groups: GroupOffsets = {}
-        for group, topic, queues in parts.offsets.everything():
-            if not parts.offsets.is_broadcasting(group):
-                groups.setdefault(group, {})[topic] = queues
-        return ReadingFacts(
-            wrote=store.log.wrote,
-            offsets=groups,
-            reads=parts.statistics.reads(),
-            messages_in=lambda topic, queue_id: (
-                reads.max_offset(topic, queue_id) - reads.min_offset(topic, queue_id)
-            ),
-            totals=ReadTotals(
-                gets=reads.gets,
-                cold_gets=reads.cold_gets,
-                cold_bytes=reads.cold_bytes,
-                cold_ms=reads.cold_ms,
-            ),
-        )
 
     def cache(self) -> CachePicture:
         return self._cache_scans.picture()
@@ -153,12 +126,12 @@ class EmbeddedStore(Store):
     ) -> LayoutOfTopics | LayoutOfEach:
         if from_ms is None and from_offset is None:
             return await asyncio.to_thread(self._layout_scans.layout, topic, group)
-        return await layout.of_running(self, layout.scan, topic, group, from_ms, from_offset)
+        return await of_running(self._host, layout.scan, topic, group, from_ms, from_offset)
 
     async def layout_of_both(
         self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
     ) -> Both:
-        return await layout.of_running(self, layout.scan_both, topic, group, from_ms, from_offset)
+        return await of_running(self._host, layout.scan_both, topic, group, from_ms, from_offset)
 
     def watched_layout(self, topic: str | None, group: str | None) -> Both:
         return self._layout_scans.both(topic, group)

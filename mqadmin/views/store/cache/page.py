@@ -11,9 +11,10 @@ from django.urls import path
 from broker_store.facts.cache import CachedFile
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.cache import ReadingGroup
 from mqadmin.templatetags.strips import StripMark
 from mqadmin.views.page import drawn, page
-from mqadmin.views.store.cache.facts import PageCache, ReadingGroup, for_page
+from mqadmin.views.store.cache.facts import PageCache, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/cache/facts.html"

@@ -12,7 +12,7 @@ from broker_store.formats.names import check_group, check_topic
 from broker_store.rest.problems import Problem
 from mqadmin.api import schemas
 from mqadmin.cluster.current import current_cluster
-from mqadmin.views.store.layout import facts
+from mqadmin.facts.layout import check
 
 router = Router()
 Whole = Annotated[int | None, Query(ge=0, le=(1 << 63) - 1)]
@@ -33,7 +33,7 @@ async def layout(
     where it stands; of each topic without both. `from_ms` or `from_offset`, a place of the log, is where the
     replay begins."""
     try:
-        facts.check(topic, group, from_ms, from_offset)
+        check(topic, group, from_ms, from_offset)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
     found = await current_cluster().store.layout(

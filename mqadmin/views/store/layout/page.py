@@ -14,9 +14,10 @@ from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, LogSpan, Pla
 from broker_store.formats import names
 from broker_store.units import fields_of, json_name, small_by_field
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.layout import Both, check
 from mqadmin.views.page import capital, drawn, page, said
 from mqadmin.views.query_parameters import moment_of, text, whole
-from mqadmin.views.store.layout.facts import Both, check, for_page
+from mqadmin.views.store.layout.facts import for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/layout/facts.html"

@@ -5,8 +5,8 @@ from django.core.management.base import CommandError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, TopicLayout
 from broker_store.units import fact_of, fields_of
+from mqadmin.facts.layout import check, scan
 from mqadmin.management.base import TIME_HELP, moment_option
-from mqadmin.views.store.layout.facts import check, scan
 
 COLUMNS = {
     "topic": "TOPIC",

@@ -18,20 +18,12 @@ import numpy as np
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.slots import HeatMap, Tally, follow, header_of, picture_of, tally_of
 from broker_store.formats.index_file import IndexHeader
-from broker_store.units import Moment, fields_of
+from broker_store.units import fields_of
+from mqadmin.facts.store import WatchedSlots
 
 REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
 MAX_FILES = 8
 COUNTED_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedSlots(HeatMap):
-    """What the stream shows: all cells, or those that changed."""
-
-    # Pairs (cell, used slots) in one list; None when `cells` has all, which is None otherwise
-    changed: list[int] | None
-    since_ms: Moment | None  # when the cells were as the changes go from
 
 
 @dataclass(slots=True)
