@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 LOOPBACK_HOST = (b"\x7f\x00\x00\x01", 0)
 
@@ -108,9 +108,24 @@ class GetStatus(enum.Enum):
     READ_FAILED = 11  # ours: the disk failed
 
 
+class MessageFilter(Protocol):
+    """What a read demands of a message beyond its tag. Any thread may use it."""
+
+    @property
+    def steps(self) -> int:
+        """How much work one evaluation is, at most: nodes of its expression."""
+
+    def passes(self, properties: bytes) -> bool:
+        """Return whether a message with this stored properties string passes."""
+
+
 @dataclass(slots=True)
 class GetRequest:
-    """One read of a queue. `tag_codes` is the set of Java hashes that pass, None for every tag."""
+    """One read of a queue. `tag_codes` is the set of Java hashes that pass, None for every tag.
+
+    A `message_filter`, in the place of tags, judges the properties of each record. A read passes a bounded
+    number of records.
+    """
 
     topic: str
     queue_id: int
@@ -119,6 +134,7 @@ class GetRequest:
     max_bytes: int = 256 * 1024
     tag_codes: frozenset[int] | None = None
     group: str = ""
+    message_filter: MessageFilter | None = None
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "engine": {"formats", "kernels", "throttle", "processes"},
     "check": {"formats", "kernels", "engine", "throttle"},
     "facts": {"formats", "kernels", "engine", "check", "throttle"},
-    "broker": {"formats", "kernels", "engine", "protocol", "throttle"},
+    "broker": {"formats", "sql92", "kernels", "engine", "protocol", "throttle"},
     "nameserver": {"formats", "protocol"},
     "client": {"formats", "protocol"},
     "pipeline": {"formats", "kernels", "engine", "check", "client", "processes"},

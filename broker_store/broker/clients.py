@@ -81,6 +81,7 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ClientChannel, Client]] = {}
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
+        self.on_group_gone: Callable[[str], None] = lambda group: None  # its last client has left
         # (group, joined, left, number of members). Called also for the last member that leaves.
         self.on_members_changed: Callable[[str, list[str], list[str], int], None] = (
             lambda group, came, went, clients: None
@@ -190,6 +191,7 @@ class Clients:
             del self._consumers[group.name]
             if self._names is not None:
                 self._names.discard(group.name)
+            self.on_group_gone(group.name)
         else:
             self.on_group_changed(group)
 

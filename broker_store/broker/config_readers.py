@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
+from broker_store.broker import delay, groups, offsets, property_filters, topics, transaction_metrics
 from broker_store.engine.config_files import ConfigReader
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
@@ -26,6 +26,10 @@ READERS = {
         without="without it delayed messages are delivered once more",
         is_of_each_stop=True,
         of_topic=SCHEDULE_TOPIC,
+    ),
+    # The next heartbeat of each group brings its filters.
+    property_filters.FILE_NAME: ConfigReader(
+        lambda text: list(property_filters.read_file(text)), is_needed=False
     ),
     # No message depends on this file: it holds counts for operators.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),

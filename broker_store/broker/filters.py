@@ -1,30 +1,38 @@
-"""What a consumer subscribes to of a topic: all messages or some tags (docs/spec/store-behaviour.md section
-6.1).
+"""What a consumer subscribes to of a topic: all messages, some tags (docs/spec/store-behaviour.md section
+6.1), or what a SQL92 expression over their properties passes (docs/spec/sql92.md).
 
 The broker filters by the Java hash of a tag, which the queue's unit holds. Two tags may share a hash; clients
-compare the text. Other types of expressions, such as SQL92, are refused by the handlers. Expressions are
-bounded because some clients send theirs with every pull.
+compare the text. Expressions are bounded because some clients send theirs with every pull.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from broker_store.errors import PeerError
-from broker_store.excerpts import excerpt
+from broker_store.excerpts import excerpt, text_excerpt
+from broker_store.formats import properties
 from broker_store.formats.java_hash import java_hash
 from broker_store.protocol import client_bodies
+from broker_store.sql92.errors import ExpressionError
+from broker_store.sql92.expression import Expression
 
 TAG = "TAG"
+SQL92 = "SQL92"
 EVERYTHING = "*"
 MAX_EXPRESSION_CHARACTERS = 16 * 1024
 MAX_TAGS = 1024
 
 
 class FilterError(PeerError):
-    """An expression cannot be parsed."""
+    """An expression cannot be parsed. `remark` is the text of the answer, where that is not the message."""
 
     cause = "wrong filter expression"
+
+    def __init__(self, message: str, remark: str | None = None):
+        self.remark = remark or message
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,38 @@ class Subscription:
             "tagsSet": sorted(self.tags),
             "topic": self.topic,
         }
+
+
+class PropertyFilter:
+    """A compiled SQL92 expression over stored properties. Any thread may use it."""
+
+    __slots__ = ("_names", "expression")
+
+    def __init__(self, expression: Expression):
+        self.expression = expression
+        self._names = properties.any_of(expression.names) if expression.names else None
+
+    @property
+    def steps(self) -> int:
+        return self.expression.nodes
+
+    def passes(self, encoded: bytes) -> bool:
+        """Return whether a message with this stored properties string passes. Only the properties that the
+        expression names are read."""
+        return self.expression.matches(
+            {} if self._names is None else properties.get_some(encoded, self._names)
+        )
+
+
+@lru_cache(maxsize=256)  # clients that pull with a subscription send the same text with each pull
+def property_filter(text: str, expression_type: str) -> PropertyFilter:
+    """Return the filter of an expression of another type than TAG. Raises FilterError."""
+    if expression_type != SQL92:
+        raise FilterError(f"there is no filter of type {text_excerpt(expression_type, 20)!r}")
+    try:
+        return PropertyFilter(Expression(text))
+    except ExpressionError as error:
+        raise FilterError(str(error), error.remark) from None
 
 
 def is_tag_type(expression_type: str | None) -> bool:

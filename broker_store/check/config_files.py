@@ -94,7 +94,7 @@ class ConfigCheck:
                 ERROR, "config", str(path if self._store.disk.exists(path) else backup), None, bad.both
             )
         else:
-            report.add(NOTE, "config", str(path), None, f"{bad.both}: a start begins its counts at 0")
+            report.add(NOTE, "config", str(path), None, f"{bad.both}: a start begins without its content")
 
     def _check_store_times(self) -> None:
         path = self._directory / STORE_TIMES

@@ -101,6 +101,26 @@ class BrokerSettings(Checked):
         low=1,
         high=10_000,
     )
+    enable_property_filter: bool = setting(
+        "enablePropertyFilter",
+        True,
+        "",
+        "whether consumers may subscribe with SQL92 expressions; Apache's default is false",
+    )
+    filter_support_retry: bool = setting(
+        "filterSupportRetry",
+        False,
+        "",
+        "whether a retry topic that is subscribed with SQL92 is filtered by the expression for the topic a "
+        "message came from",
+    )
+    filter_data_clean_time_span: int = setting(
+        "filterDataCleanTimeSpan",
+        86_400_000,
+        "ms",
+        "how long the filter of a group is kept after it left the topic",
+        low=1,
+    )
     timer_max_delay_sec: int = setting(
         "timerMaxDelaySec",
         3 * 86_400,

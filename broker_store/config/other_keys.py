@@ -13,7 +13,6 @@ ELSEWHERE = {
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once "
     "the log is synced",
     "pop": "pop consumption comes in an issue of its own",
-    "filters": "SQL92 filters come in an issue of their own",
     "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
     "an issue "
     "of its own",
@@ -102,7 +101,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "compactionScheduleInternal compactionThreadNum maxOffsetMapSize "
         "mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt enableCalcFilterBitMap "
         "expectConsumerNumUseFilter maxErrorRateOfBloomFilter "
-        "filterDataCleanTimeSpan mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable "
+        "mapperFileSizeBatchConsumeQueue searchBcqByCacheEnable "
         "sampleCountThreshold sampleSteps"
     ),
     "there is no RocksDB": (
@@ -158,7 +157,6 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes "
         "waitTimeMillsInAckQueue"
     ),
-    ELSEWHERE["filters"]: "enablePropertyFilter filterSupportRetry",
     ELSEWHERE["metrics"]: (
         "metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills "
         "metricLoggingExporterIntervalInMills metricsExporterType "

@@ -154,7 +154,7 @@ class ConfigFiles:
             )
         self._keep(name, found.raw)
         if found.backup is None:
-            what = f"{found.both}: what it says is counted from now on"
+            what = f"{found.both}: the broker begins without its content"
         else:
             what = f"{found.problem}; its .bak is taken, which is older by one change"
             self._disk.replace_file(path, found.backup)

@@ -281,7 +281,21 @@ R_ASK_FILE = 16
 R_ASK_PLACE = 17  # out: position in that file
 R_ASK_BYTES = 18  # out
 R_LOOKUP = 19  # address of the words of a key lookup
-R_WORDS = 24
+# A read whose records are judged by their properties; R_JUDGE is 0 for all others.
+R_JUDGE = 20  # JUDGE_*
+R_VERDICT = 21  # of Python on the record of the unit at R_OFFSET: 0 no, 1 yes, VERDICT_NONE not asked
+R_BUDGET = 22  # in and out: steps of work that are left; the read ends after a unit that uses them up
+R_MOST = 23  # in and out: records that the answer may have, as the first unit limits them; 0 not known yet
+R_MOST_BYTES = 24
+R_PROPERTIES = 25  # out, of READ_JUDGE: the properties of the record that Python has to judge
+R_PROPERTIES_BYTES = 26  # out
+R_WORDS = 32
+
+JUDGE_FIRST = 1
+JUDGE_CONTINUED = 2  # the read goes on at R_OFFSET with the records that it has
+VERDICT_NONE = -1
+# Steps of R_BUDGET for a unit; each 8 bytes of its record's properties are one more
+STEPS_PER_UNIT = 24
 
 ASK_UNITS = -1
 
@@ -295,6 +309,7 @@ READ_DAMAGED = 6  # its record is not as it was stored
 READ_UNENTERED = 7  # no file was entered for reading that holds the unit
 READ_UNMAPPED = 8  # the log file that is needed is not mapped
 READ_ASK = 9  # pages are needed that are not known to be in memory
+READ_JUDGE = 10  # Python has to judge the record of the unit at R_OFFSET
 
 # A key lookup's context ---------------------------------------------------------------------------
 K_FILES = 0  # address of the index files' map addresses, newest first

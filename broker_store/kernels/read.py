@@ -41,7 +41,7 @@ from broker_store.kernels.objects import (
 )
 from broker_store.kernels.of_unit import is_light, states_place, states_topic_and_tag
 from broker_store.kernels.offsets import UNIT_BYTES, UNIT_SIZE_AT, UNIT_TAGS_AT
-from broker_store.kernels.record_head import MIN_RECORD
+from broker_store.kernels.record_head import MIN_RECORD, parts_of
 from broker_store.kernels.residency import is_checked, is_in_memory, mark_checked
 from broker_store.kernels.scan import is_as_stored
 
@@ -149,14 +149,31 @@ def units_holding(queue, number):
 
 
 @inlined
+def _verdict(context, address):
+    """Return the verdict on the record at `address`, VERDICT_NONE if Python has to judge it. Its properties
+    are then in R_PROPERTIES."""
+    verdict = get(context, c.R_VERDICT)
+    if verdict != c.VERDICT_NONE:
+        put(context, c.R_VERDICT, c.VERDICT_NONE)
+        return verdict
+    _, _, _, _, _, _, properties, length = parts_of(address)
+    put(context, c.R_BUDGET, get(context, c.R_BUDGET) - c.STEPS_PER_UNIT - (length >> 3))
+    put(context, c.R_PROPERTIES, properties)
+    put(context, c.R_PROPERTIES_BYTES, length)
+    return c.VERDICT_NONE
+
+
+@inlined
 def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     """Fill R_RUNS with records that are in memory; return READ_*, why it stopped. R_OFFSET is then the next
     unit to read."""
     writer = get(context, c.R_WRITER)
+    judge = get(context, c.R_JUDGE)
     put(context, c.R_OFFSET, offset)
-    put(context, c.R_COUNT, 0)
-    put(context, c.R_BYTES, 0)
-    put(context, c.R_RUN_COUNT, 0)
+    if judge != c.JUDGE_CONTINUED:
+        put(context, c.R_COUNT, 0)
+        put(context, c.R_BYTES, 0)
+        put(context, c.R_RUN_COUNT, 0)
     # Python decides what a reader outside of the queue is answered: this is not an error for it.
     if offset < get(queue, c.Q_MINIMUM) or offset >= get(queue, c.Q_DISPATCHED):
         return c.READ_OUTSIDE
@@ -176,6 +193,14 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     runs = get(context, c.R_RUNS)
     count, used, run_count, run_end = 0, 0, 0, 0
     limited = False
+    if judge == c.JUDGE_CONTINUED:
+        count, used, run_count = get(context, c.R_COUNT), get(context, c.R_BYTES), get(context, c.R_RUN_COUNT)
+        if run_count > 0:
+            last = runs + 16 * run_count - 16
+            run_end = load64(last) + load64(last + 8)
+        if get(context, c.R_MOST) > 0:
+            limited = True
+            max_count, max_bytes = get(context, c.R_MOST), get(context, c.R_MOST_BYTES)
     stopped = c.READ_DONE
     while offset < scan_end:
         if count >= max_count:
@@ -198,6 +223,8 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
                 min(max_count, most, get(context, c.R_MAX_COUNT)),
                 min(max_bytes, most_bytes),
             )
+            put(context, c.R_MOST, max_count)
+            put(context, c.R_MOST_BYTES, max_bytes)
         # The first record is given however large it is: else a reader would never come past it.
         if count > 0 and used + size > max_bytes:
             stopped = c.READ_FULL
@@ -248,6 +275,16 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             ):
                 stopped = c.READ_DAMAGED
                 break
+        if judge != 0:
+            verdict = _verdict(context, address)
+            if verdict == c.VERDICT_NONE:
+                stopped = c.READ_JUDGE
+                break
+            if verdict == 0:
+                offset += 1
+                if get(context, c.R_BUDGET) <= 0:
+                    break
+                continue
         # Records of one queue often follow each other, as when one producer sends a batch: one run, one copy.
         if address == run_end:
             length_at = runs + 16 * run_count - 8
@@ -260,6 +297,8 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         used += size
         count += 1
         offset += 1
+        if judge != 0 and get(context, c.R_BUDGET) <= 0:
+            break
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, count)
     put(context, c.R_BYTES, used)
@@ -293,8 +332,8 @@ def read_queue(self, arguments, count):
     if has_failed():
         return 0
     stopped = _plan(context, queue, offset, max_count, max_bytes, tags, tag_count)
-    # With READ_ASK and READ_UNMAPPED the call is repeated after Python has helped: nothing is copied yet.
-    is_answer = stopped != c.READ_ASK and stopped != c.READ_UNMAPPED
+    # With these the call is repeated after Python has helped: nothing is copied yet.
+    is_answer = stopped != c.READ_ASK and stopped != c.READ_UNMAPPED and stopped != c.READ_JUDGE
     body = new_bytes(0, get(context, c.R_BYTES) if is_answer else 0)
     if body != 0 and is_answer:
         _copy_runs(context, bytes_data(body))

@@ -16,7 +16,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker_store.broker import delay, groups, offsets, timer_counts, topics, transaction_metrics
+from broker_store.broker import (
+    delay,
+    groups,
+    offsets,
+    property_filters,
+    timer_counts,
+    topics,
+    transaction_metrics,
+)
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
 from broker_store.broker.topics import TopicConfig
@@ -35,6 +43,7 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 SCAN_INTERVAL_MS = 10_000
 DELAY_SAVE_INTERVAL_MS = 5_000
+FILTERS_SAVE_INTERVAL_MS = 10_000
 TIMER_CLEAN_INTERVAL_MS = 30_000
 FAST_PORT_BELOW = 2
 STOP_LIMIT_S = 1.0
@@ -77,7 +86,7 @@ class Broker:
         self._turns = StepsInTurn()
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of the tick and of the measurement of pauses
         self._scanned_ms = self._offsets_saved_ms = self._delay_saved_ms = parts.clock()
-        self._timer_captured_ms = self._timer_cleaned_ms = parts.clock()
+        self._timer_captured_ms = self._timer_cleaned_ms = self._filters_saved_ms = parts.clock()
         self._flags_logged_ms: dict[tuple[str, str], int] = {}
 
     def load(self) -> None:
@@ -88,6 +97,7 @@ class Broker:
             groups.FILE_NAME: parts.groups.load,
             offsets.FILE_NAME: parts.offsets.load,
             delay.FILE_NAME: parts.delay.load,
+            property_filters.FILE_NAME: parts.property_filters.load,
             transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
         }
         with_queues = {topic for topic, _ in parts.store.queues()}
@@ -220,6 +230,7 @@ class Broker:
             self._timer_steps.stop()
             parts.timer.capture(ending=True)
         self._save_metrics()
+        self._save_filters()
         await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
         self._save_delay()
         await self.config_writer.close()
@@ -269,6 +280,9 @@ class Broker:
         if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
             self._delay_saved_ms = now_ms
             self._save_delay()
+        if now_ms - self._filters_saved_ms >= FILTERS_SAVE_INTERVAL_MS:
+            self._filters_saved_ms = now_ms
+            self._save_filters()
         if self._timer_steps is not None:
             if now_ms - self._timer_captured_ms >= parts.store_settings.timer_flush_interval_ms:
                 self._timer_captured_ms = now_ms
@@ -360,6 +374,11 @@ class Broker:
         for name, make_text in files.items():
             if make_text is not None:
                 self.config_writer.save(name, make_text)
+
+    def _save_filters(self) -> None:
+        self.parts.property_filters.clean()
+        if self.parts.property_filters.dirty:
+            self.config_writer.save(property_filters.FILE_NAME, self.parts.property_filters.picture())
 
     def _save_delay(self) -> None:
         make_text = self.parts.delay.picture(self.parts.store.flushed)

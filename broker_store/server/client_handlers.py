@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker_store.broker import filters
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, ConsumerGroup
+from broker_store.broker.filters import FilterError
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
 from broker_store.excerpts import text_excerpt
@@ -20,6 +21,7 @@ from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pull_checks import no_filter
 
 
 class ClientHandlers:
@@ -28,6 +30,7 @@ class ClientHandlers:
     def __init__(self, parts: BrokerParts):
         self._parts = parts
         parts.clients.on_group_changed = self._notify_members
+        parts.clients.on_group_gone = parts.property_filters.group_gone
 
     def handlers(self) -> Handlers:
         return {
@@ -60,6 +63,11 @@ class ClientHandlers:
                     limit=error.limit,
                 ) from None
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
+        if not beat.without_sub:
+            for consumer in beat.consumers:
+                parts.property_filters.register(
+                    consumer.group, map(filters.of_heartbeat, consumer.subscriptions)
+                )
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)
 
@@ -103,15 +111,20 @@ class ClientHandlers:
         return command.answer(0, None, {}, client_bodies.encode_consumer_list(group.client_ids()))
 
     def check_client(self, command: Command, channel: Channel) -> Command:
+        if not command.body:
+            return command.answer()
         check = client_bodies.decode_client_check(command.body)
         subscription = check.subscription
-        if not filters.is_tag_type(subscription.expression_type):
-            remark = (
-                f"The broker does not support consumer to filter message by "
-                f"{subscription.expression_type:.20}"
-            )
-            return command.answer(ResponseCode.SYSTEM_ERROR, remark)
-        filters.parse(subscription.topic, subscription.expression, subscription.expression_type)
+        expression, kind = subscription.expression, subscription.expression_type
+        if filters.is_tag_type(kind):
+            filters.parse(subscription.topic, expression, kind)
+            return command.answer()
+        if not self._parts.settings.enable_property_filter:
+            return command.answer(ResponseCode.SYSTEM_ERROR, no_filter(kind))
+        try:
+            filters.property_filter(expression, kind)
+        except FilterError as error:
+            return command.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.remark)
         return command.answer()
 
     def query_assignment(self, command: Command, channel: Channel) -> Command:

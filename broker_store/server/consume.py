@@ -249,6 +249,7 @@ class Consume:
             most_bytes,
             pull.tag_codes,
             header.consumer_group,
+            pull.message_filter,
         )
         channel = pull.channel
         began_s = time.perf_counter()

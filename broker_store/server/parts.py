@@ -18,6 +18,7 @@ from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.pauses import Pauses
+from broker_store.broker.property_filters import PropertyFilters
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
@@ -67,6 +68,7 @@ class BrokerParts:
     offsets: Offsets
     broadcast: BroadcastOffsets
     clients: Clients
+    property_filters: PropertyFilters
     locks: QueueLocks
     parked: ParkedPulls[Pull]
     statistics: Statistics
@@ -164,6 +166,7 @@ def build_parts(
             expire_online_ms=settings.broadcast_offset_expire_max_second * 1000,
         ),
         clients=clients,
+        property_filters=PropertyFilters(clock=clock, kept_ms=settings.filter_data_clean_time_span),
         locks=QueueLocks(),
         parked=ParkedPulls(
             watch=store.confirmation.watch,

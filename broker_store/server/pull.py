@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker_store.messages import MessageFilter
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import PullHeader
 from broker_store.server.channel import Channel
@@ -12,7 +13,8 @@ from broker_store.server.channel import Channel
 class Pull(NamedTuple):
     """A request, and what its answer says of its topic and group.
 
-    `tag_codes` are the hash codes of the tags that it wants, None for all messages.
+    `tag_codes` are the hash codes of the tags that it wants, None for all messages. A `message_filter` judges
+    messages by their properties.
     """
 
     command: Command
@@ -21,3 +23,4 @@ class Pull(NamedTuple):
     tag_codes: frozenset[int] | None
     topic_sys_flag: int
     group_sys_flag: int
+    message_filter: MessageFilter | None = None

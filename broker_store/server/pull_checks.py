@@ -7,8 +7,10 @@ from functools import lru_cache
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError, Subscription
 from broker_store.broker.groups import SubscriptionGroup
-from broker_store.formats.names import check_topic
+from broker_store.broker.property_filters import RetryFilter
+from broker_store.formats.names import RETRY_PREFIX, check_topic
 from broker_store.formats.topics import PERM_READ
+from broker_store.messages import MessageFilter
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
@@ -64,13 +66,47 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
             limit=config.read_queues - 1,
         )
     subscription = _subscription(parts, header, group)
-    if not subscription.class_filter and subscription.expression_type != filters.TAG:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {subscription.expression_type:.20}",
-        )
     tag_codes = None if subscription.class_filter else subscription.tag_codes
-    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag)
+    judge = None
+    if not subscription.class_filter and not filters.is_tag_type(subscription.expression_type):
+        judge = _message_filter(parts, header, subscription)
+    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag, judge)
+
+
+def no_filter(expression_type: str) -> str:
+    """Return Apache's text for an expression while enablePropertyFilter is off."""
+    return f"The broker does not support consumer to filter message by {expression_type:.20}"
+
+
+def _message_filter(parts: BrokerParts, header: PullHeader, subscription: Subscription) -> MessageFilter:
+    """Return the filter of a subscription of another type than TAG (docs/spec/sql92.md section 7). Raises
+    Refusal."""
+    is_enabled = parts.settings.enable_property_filter
+    if header.sys_flag & headers.PULL_SUBSCRIPTION:
+        if subscription.expression and not is_enabled:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, no_filter(subscription.expression_type))
+        try:
+            return filters.property_filter(subscription.expression, subscription.expression_type)
+        except FilterError:
+            # Apache's broker gives every message here, because its check is an assertion (decision 66).
+            raise _unparsed() from None
+    entry = parts.property_filters.get(header.topic, header.consumer_group)
+    if entry is None:
+        raise Refusal(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
+    if entry.version < header.sub_version:
+        raise Refusal(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+    if not is_enabled:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, no_filter(subscription.expression_type))
+    if parts.settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+        return RetryFilter(parts.property_filters, header.topic.removeprefix(RETRY_PREFIX))
+    return entry.filter
+
+
+def _unparsed() -> Refusal:
+    return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
 
 
 def _subscription(parts: BrokerParts, header: PullHeader, group: SubscriptionGroup) -> Subscription:
@@ -79,9 +115,7 @@ def _subscription(parts: BrokerParts, header: PullHeader, group: SubscriptionGro
         try:
             return _parse(header.topic, header.subscription, header.expression_type)
         except FilterError:
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-            ) from None
+            raise _unparsed() from None
     members = parts.clients.consumer_group(header.consumer_group)
     if members is None:
         raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")

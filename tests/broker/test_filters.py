@@ -24,7 +24,7 @@ def test_expressions_without_a_tag_or_too_long_are_refused(expression):
         parse("t", expression)
 
 
-def test_sql_is_kept_as_it_is_for_who_refuses_it():
+def test_sql_is_kept_as_it_is_and_has_no_tags():
     subscription = parse("t", "a > 5", "SQL92")
     assert (subscription.expression_type, subscription.tag_codes) == ("SQL92", None)
 

@@ -142,7 +142,7 @@ def test_when_both_are_bad_the_start_stops_and_changes_nothing(root, name, backu
         assert raised.value.advice or name == transaction_metrics.FILE_NAME
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
         number, (finding,) = load(root, name, is_needed=False)  # as the broker reads what is only counted
-        assert number is None and "counted from now on" in finding["what"]
+        assert number is None and "begins without its content" in finding["what"]
 
 
 # File, its text and its .bak's, what a refused start says of it before its advice.
@@ -286,7 +286,7 @@ def test_what_is_no_regular_file_is_refused_before_anything_is_written(root, nam
 
 
 def test_a_file_that_no_start_reads_is_not_called_an_error(root):
-    for name in ("consumerFilter.json", "storeTimes.json"):
+    for name in ("rocksdb.json", "storeTimes.json"):
         (root / "config" / name).write_text("{")
     found = [
         (Path(one.file).name, one.severity, one.what)
@@ -294,7 +294,7 @@ def test_a_file_that_no_start_reads_is_not_called_an_error(root):
         if one.kind == "config"
     ]
     assert [(name, severity) for name, severity, _ in found] == [
-        ("consumerFilter.json", NOTE),
+        ("rocksdb.json", NOTE),
         ("storeTimes.json", NOTE),
     ]
     assert (

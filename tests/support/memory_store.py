@@ -215,8 +215,12 @@ class MemoryStore:
             if found and (len(found) >= min(request.max_count, 32) or size + length > request.max_bytes):
                 break
             offset += 1
+            raw = self._records[log_offset]
+            judge = request.message_filter
+            if judge is not None and not judge.passes(record.decode(raw).raw_properties):
+                continue
             if request.tag_codes is None or tags_code in request.tag_codes:
-                found.append(self._records[log_offset])
+                found.append(raw)
                 size += length
         if not found:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, 0, end)

@@ -26,11 +26,12 @@ from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.start.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
+from broker_store.formats import record
 from broker_store.formats.queue_unit import QueueUnit
 from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.kernels import of_unit
 from broker_store.kernels.scan import count_sound
-from broker_store.messages import GetRequest, GetResult, GetStatus
+from broker_store.messages import GetRequest, GetResult, GetStatus, MessageFilter
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ _UNIT = struct.Struct(">qiq")
 _MAX_SPAN_BYTES = 1 << 20  # records that lie closer together are fetched by one read
 _MAX_UNITS = 800
 _MIN_RECORD = 91
+# Records that are read at once to judge them, and bytes of all that one request reads for that.
+_MAX_JUDGED = 64
+_MAX_JUDGED_BYTES = 4 << 20
 _NOWHERE = -1  # log offset of damage whose place is not known
 _Unit = tuple[int, int, int, int]  # log offset, size, number, tags code
 
@@ -161,6 +165,8 @@ class ColdReads:
         Each record must be as it was stored and agree with its unit. Unit `suspect` is read even if the
         filter excludes it.
         """
+        if request.message_filter is not None:
+            return self._read_judged(queue, request, request.message_filter, confirmed, suspect)
         offset = request.offset
         is_damaged = not is_file_sound(queue, offset)
         if is_damaged:
@@ -223,6 +229,56 @@ class ColdReads:
         return GetResult(
             GetStatus.FOUND, following, queue.minimum, queue.maximum, b"".join(records), len(records), True
         )
+
+    def _read_judged(
+        self,
+        queue: ConsumeQueue,
+        request: GetRequest,
+        message_filter: MessageFilter,
+        confirmed: int,
+        suspect: int | None,
+    ) -> GetResult:
+        """Read in pieces without the filter, and return the records that it passes."""
+        found: list[bytes] = []
+        size = taken = 0
+        at, until = request.offset, request.offset + _MAX_UNITS
+        while True:
+            piece = self.read(
+                queue,
+                replace(
+                    request,
+                    offset=at,
+                    max_count=min(_MAX_JUDGED, until - at),
+                    max_bytes=_MAX_SPAN_BYTES,
+                    message_filter=None,
+                ),
+                confirmed,
+                suspect,
+            )
+            if not piece.count:
+                if not found:
+                    return piece
+                break
+            # A piece has the records of its last units: only units before them lead to none (any more).
+            at = piece.next_offset - piece.count
+            is_full, begin = False, 0
+            for message in record.decode_all(piece.body, check_crc=False):
+                is_full = len(found) >= request.max_count or (
+                    bool(found) and size + message.size > request.max_bytes
+                )
+                if is_full:
+                    break
+                if message_filter.passes(message.raw_properties):
+                    found.append(piece.body[begin : begin + message.size])
+                    size += message.size
+                begin += message.size
+                at += 1
+            taken += begin
+            if is_full or at >= min(until, queue.maximum) or taken >= _MAX_JUDGED_BYTES:
+                break
+        if not found:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, at, queue.minimum, queue.maximum)
+        return GetResult(GetStatus.FOUND, at, queue.minimum, queue.maximum, b"".join(found), len(found), True)
 
     def _report_damage(self, what: str, raw: bytes, number: int) -> None:
         log_offset = _UNIT.unpack_from(raw, number * UNIT)[0]
