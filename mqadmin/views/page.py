@@ -284,6 +284,16 @@ class ListPart(Generic[Row]):
     total: int  # rows of all parts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage(ListPart[Row]):
+    """What the page of a long list shows, and its table."""
+
+    kind: str  # of the rows, or all
+    q: str  # what was searched for
+    sort: str
+    kinds: list[KindOfList]
+
+
 async def part_of(
     request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list[Row], int]]], size: int = 100
 ) -> ListPart[Row]:

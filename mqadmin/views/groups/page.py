@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from django.shortcuts import render
 from django.urls import path
@@ -10,13 +11,37 @@ from django.urls import path
 from broker_store.formats import names
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.groups import GroupDetail
+from mqadmin.facts.waiting import Retries
 from mqadmin.views.groups import timelines
-from mqadmin.views.page import KindOfList, drawn, page, part_of
+from mqadmin.views.page import KindOfList, ListPage, drawn, page, part_of
 from mqadmin.views.query_parameters import PART, one_of, text
 
 KIND_WORDS = {"normal": "Groups", "system": "System"}
 KINDS = (*KIND_WORDS, "all")
 SORTS = ("name", "lag", "clients")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What groups/clients.html shows."""
+
+    group: GroupDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRetries(GroupFacts):
+    """What groups/retries.html shows."""
+
+    retries: Retries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPage(timelines.TimelineDrawing):
+    """What the page of a group shows."""
+
+    group: GroupDetail
+    retries: Retries
 
 
 @page(takes={"kind": one_of(*KINDS), "q": text, "sort": one_of(*SORTS), "part": PART})
@@ -27,31 +52,32 @@ async def groups(request):
     search = request.GET.get("q", "").strip().lower()
     sort = request.GET.get("sort") or "lag"
     found = await part_of(request, lambda begin, count: cluster.groups.page(kind, search, sort, begin, count))
-    context = {
+    shown = ListPage(
         **fields_of(found),
-        "kind": kind,
-        "q": request.GET.get("q", ""),
-        "sort": sort,
-        "kinds": [
+        kind=kind,
+        q=request.GET.get("q", ""),
+        sort=sort,
+        kinds=[
             *(KindOfList(name=name, word=word, count=counts[name]) for name, word in KIND_WORDS.items()),
             KindOfList(name="all", word="All", count=sum(counts.values())),
         ],
-    }
-    return await drawn(request, "groups/table.html" if request.htmx else "groups/page.html", context)
+    )
+    template = "groups/table.html" if request.htmx else "groups/page.html"
+    return await drawn(request, template, fields_of(shown))
 
 
 @page()
 async def group(request, name):
     facts = current_cluster().groups.detail(names.check_group(name))
     if request.htmx:  # the list of clients or of subscriptions has got another length
-        return render(request, "groups/clients.html", {"group": facts})
+        return render(request, "groups/clients.html", fields_of(GroupFacts(group=facts)))
     timeline_facts = await asyncio.to_thread(current_cluster().store.timeline, name)
-    context = {
-        "group": facts,
-        "retries": await asyncio.to_thread(current_cluster().waiting.retries, name),
+    shown = GroupPage(
         **fields_of(timelines.drawing_of(timeline_facts)),
-    }
-    return render(request, "groups/group.html", context)
+        group=facts,
+        retries=await asyncio.to_thread(current_cluster().waiting.retries, name),
+    )
+    return render(request, "groups/group.html", fields_of(shown))
 
 
 @page()
@@ -64,12 +90,11 @@ async def timeline(request, name):
 @page()
 async def retries(request, name):
     """What of a group waits in the delay levels: a piece of its page."""
-    facts = current_cluster().groups.detail(names.check_group(name))
-    return render(
-        request,
-        "groups/retries.html",
-        {"group": facts, "retries": await asyncio.to_thread(current_cluster().waiting.retries, name)},
+    shown = GroupRetries(
+        group=current_cluster().groups.detail(names.check_group(name)),
+        retries=await asyncio.to_thread(current_cluster().waiting.retries, name),
     )
+    return render(request, "groups/retries.html", fields_of(shown))
 
 
 PAGES = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
@@ -12,14 +14,15 @@ from django.urls import path, reverse
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from broker_store.rest.http import MAX_LIMIT
-from broker_store.units import fields_of
+from broker_store.units import Moment, fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.messages import Found
-from mqadmin.views.messages.facts import Neighbours, row_of, shown_message
+from mqadmin.facts.waiting import MessageFate
+from mqadmin.views.messages.facts import MessageRow, Neighbours, ShownMessage, row_of, shown_message
 from mqadmin.views.page import WrongField, draw, failure_page, of_field, page, window
 from mqadmin.views.query_parameters import one_of, text, whole
-from mqadmin.views.store.journey.facts import shown_journey
+from mqadmin.views.store.journey.facts import ShownJourney, shown_journey
 from mqadmin.web.answers import cut, in_pieces
 
 LIMIT = 32
@@ -27,22 +30,42 @@ WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id",
 ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesPage:
+    """What the page of a search shows."""
+
+    ways: Collection[tuple[str, str]]  # names and titles
+    by: str  # one of `ways`
+    asked: Mapping[str, str]  # what was typed, by the names of the fields
+    topics: list[str]  # that the form offers
+    now_ms: Moment
+    found: Found | None = None  # None: nothing was searched
+    rows: list[MessageRow] = field(default_factory=list)  # of `found`
+    pages: Neighbours | None = None  # of a search by offset
+    problem: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict)  # by the names of the fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage(ShownMessage, ShownJourney):
+    """What the page of a message shows."""
+
+    fate: MessageFate | None  # None: it does not wait
+    damage: str | None  # None: its record is as it was stored
+
+
 @page(takes={"by": one_of(*(way for way, _ in WAYS)), **dict.fromkeys(ASKED, text)})
 async def messages(request):
     cluster = current_cluster()
     way = request.GET.get("by", "")
     asked = {name: request.GET.get(name, "").strip() for name in ASKED}
-    topics = cluster.topics.offered()
-    context = {
-        "ways": WAYS,
-        "by": way or "offset",
-        "asked": asked,
-        "topics": topics,
-        "found": None,
-        "problem": "",
-        "errors": {},
-        "now_ms": int(time.time() * 1000),
-    }
+    shown = MessagesPage(
+        ways=WAYS,
+        by=way or "offset",
+        asked=asked,
+        topics=cluster.topics.offered(),
+        now_ms=int(time.time() * 1000),
+    )
     status = 200
     if way:
         try:
@@ -53,18 +76,15 @@ async def messages(request):
             else:
                 found = await _search(cluster, way, asked)
             rows = await sync_to_async(lambda: [row_of(message) for message in found.messages])()
-            context |= {"found": found, "rows": rows, "pages": _neighbours(request, way, asked, found)}
+            shown = replace(shown, found=found, rows=rows, pages=_neighbours(request, way, asked, found))
         except WrongField as error:
-            context["problem"], context["errors"], status = (
-                "Nothing was searched.",
-                {error.field: str(error)},
-                400,
-            )
+            shown = replace(shown, problem="Nothing was searched.", errors={error.field: str(error)})
+            status = 400
         except ValueError as error:
-            context["problem"], status = str(error), 400
+            shown, status = replace(shown, problem=str(error)), 400
         except NotFoundError as error:
-            context["problem"] = f"{error}."
-    return await draw(request, "messages/page.html", context, status)
+            shown = replace(shown, problem=f"{error}.")
+    return await draw(request, "messages/page.html", fields_of(shown), status)
 
 
 async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
@@ -121,16 +141,12 @@ async def message(request, log_offset):
     cluster = current_cluster()
     fate, found = cluster.waiting.fate(stored), await cluster.store.journey_of(log_offset)
     damage = await cluster.search.damage_at(log_offset)
-    return await draw(
-        request,
-        "messages/message.html",
-        lambda: {
-            "fate": fate,
-            "damage": damage,
-            **fields_of(shown_journey(found)),
-            **fields_of(shown_message(stored, raw)),
-        },
-    )
+
+    def shown() -> MessagePage:
+        facts = fields_of(shown_journey(found)) | fields_of(shown_message(stored, raw))
+        return MessagePage(**facts, fate=fate, damage=damage)
+
+    return await draw(request, "messages/message.html", lambda: fields_of(shown()))
 
 
 @page()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from django.shortcuts import render
 from django.urls import path
 
+from broker_store.facts.starts import StartReport
+from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.condition import NOT_MEASURED, Condition
+from mqadmin.facts.overview import Overview
 from mqadmin.views.page import page
 from mqadmin.views.query_parameters import one_of
 from mqadmin.web import live
@@ -17,19 +21,44 @@ from mqadmin.web import live
 CONDITION_SECONDS = 1.0  # that the page waits for the first measurement; its stream brings later ones
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionPart:
+    """What overview/condition.html shows."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopTopics:
+    """What overview/top_topics.html shows."""
+
+    overview: Overview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage(TopTopics):
+    """What the page shows."""
+
+    recovery: StartReport | None  # None: the store has not been opened
+    past: list[dict[str, object]]  # of the stream overview
+    condition: Condition
+
+
 @page(takes={"part_of": one_of("condition")})
 async def overview(request):
     cluster = current_cluster()
     if request.htmx and request.GET.get("part_of") == "condition":
-        return render(request, "overview/condition.html", {"condition": await _condition(cluster)})
+        part = ConditionPart(condition=await _condition(cluster))
+        return render(request, "overview/condition.html", fields_of(part))
     if request.htmx:  # the table of topics has got another length
-        return render(request, "overview/top_topics.html", {"overview": cluster.overview()})
-    context = {
-        "overview": cluster.overview(),
-        "recovery": cluster.store.recovery(),
-        "past": live.sampler.past("overview"),
-    }
-    return render(request, "overview/page.html", context | {"condition": await _condition(cluster)})
+        return render(request, "overview/top_topics.html", fields_of(TopTopics(overview=cluster.overview())))
+    shown = OverviewPage(
+        overview=cluster.overview(),
+        recovery=cluster.store.recovery(),
+        past=live.sampler.past("overview"),
+        condition=await _condition(cluster),
+    )
+    return render(request, "overview/page.html", fields_of(shown))
 
 
 async def _condition(cluster: Cluster) -> Condition:

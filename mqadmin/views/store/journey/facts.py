@@ -49,7 +49,8 @@ class Dot:
     took_ms: int | None  # since the dot before that has a time; None: not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots, so that one class can be made of it and another
+@dataclass(frozen=True, kw_only=True)
 class ShownJourney:
     """What the template stops.html takes."""
 

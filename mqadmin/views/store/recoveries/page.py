@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from django.contrib import messages
 from django.http import HttpResponseNotAllowed
@@ -10,13 +11,38 @@ from django.shortcuts import redirect, render
 from django.urls import path
 
 from broker_store.errors import StoreClosedError
+from broker_store.facts.starts import StartBrief, StartRecord, StartReport
 from broker_store.rest.problems import Problem
+from broker_store.units import fields_of
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
 from mqadmin.jobs import queue
-from mqadmin.views.page import page, slice_of
+from mqadmin.views.page import ListPart, page, slice_of
 from mqadmin.views.query_parameters import PART, one_of
 from mqadmin.views.store.recoveries import facts as kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryFacts:
+    """What recovery_facts.html shows."""
+
+    recovery: StartReport | StartRecord | None  # None: the store has not been opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPage(RecoveryFacts):
+    """What the page of this process's start shows."""
+
+    starts: ListPart[StartBrief]
+    says_so_itself: bool  # the page names the state, so the frame does not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPage(RecoveryFacts):
+    """What the page of a record shows."""
+
+    rest: str  # the address that gives the same
+    command: str  # of manage.py store
 
 
 @page(takes={"part": PART, "part_of": one_of("facts")})
@@ -26,28 +52,25 @@ async def recovery(request):
     if request.htmx and request.GET.get("part_of") == "facts":
         if found is None:
             raise StoreClosedError(current_cluster().state().sentence)
-        return render(request, "recovery_facts.html", {"recovery": found})
+        return render(request, "recovery_facts.html", fields_of(RecoveryFacts(recovery=found)))
     starts = slice_of(await asyncio.to_thread(kept.listing), request, 20)
-    context = {
-        "recovery": found,
-        "starts": starts,
-        "says_so_itself": current_cluster().state().state in ("opening", "recovering"),
-    }
-    return render(request, "store/recoveries/page.html", context)
+    shown = RecoveryPage(
+        recovery=found,
+        starts=starts,
+        says_so_itself=current_cluster().state().state in ("opening", "recovering"),
+    )
+    return render(request, "store/recoveries/page.html", fields_of(shown))
 
 
 @page()
 async def record(request, recovery_id):
-    found = await asyncio.to_thread(kept.one, recovery_id)
-    return render(
-        request,
-        "recovery_facts.html" if request.htmx else "store/recoveries/record.html",
-        {
-            "recovery": found,
-            "rest": f"/api/v1/store/recoveries/{recovery_id}",
-            "command": f"recovery {recovery_id}",
-        },
+    shown = RecordPage(
+        recovery=await asyncio.to_thread(kept.one, recovery_id),
+        rest=f"/api/v1/store/recoveries/{recovery_id}",
+        command=f"recovery {recovery_id}",
     )
+    template = "recovery_facts.html" if request.htmx else "store/recoveries/record.html"
+    return render(request, template, fields_of(shown))
 
 
 @page("operator")

@@ -4,14 +4,19 @@ and what a crash would take now."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from django.shortcuts import render
 from django.urls import path
 
-from broker_store.facts.dispatch import SINKS
-from broker_store.facts.write_path import MEASURED_PER_SECOND, Histogram
+from broker_store.engine.status.store_facts import Snapshot
+from broker_store.facts.dispatch import SINKS, Flushing, Race, Sink
+from broker_store.facts.exposure import Exposure
+from broker_store.facts.write_path import MEASURED_PER_SECOND, Histogram, Stage, Wait
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.templatetags import units
 from mqadmin.views.page import page
 from mqadmin.web import live
@@ -100,42 +105,124 @@ MEANINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownStage(Stage):
+    """A stage of a send with its explanation."""
+
+    name: str
+    title: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownWait(Wait):
+    """What a send waited for, with its explanation."""
+
+    name: str
+    title: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramRow:
+    """A place of a histogram."""
+
+    label: str  # its bounds
+    lately: int
+    since_start: int
+    share: str  # per cent of the largest of `lately`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownHistogram:
+    """A histogram with its explanation."""
+
+    name: str
+    title: str
+    unit: str
+    lead: str
+    none: str  # what is shown while nothing was measured
+    facts: Histogram
+    rows: list[HistogramRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """What store/write/refusals.html shows."""
+
+    refusals: list[Refused]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePage(Refusals):
+    """What the page of the write path shows."""
+
+    path: PathOfSends
+    stages: list[ShownStage]
+    waits: list[ShownWait]
+    histograms: list[ShownHistogram]
+    measured_a_second: int  # groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSink(Sink):
+    """A step after the append with its colour and its explanation."""
+
+    name: str
+    title: str
+    tone: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchPage:
+    """What the page of dispatch and flush shows."""
+
+    store: Snapshot
+    race: Race
+    rows: list[ShownSink]
+    flush: Flushing
+    exposure: Exposure
+    past: list[dict[str, object]]  # of the stream store.positions
+
+
 @page()
 async def write(request):
     cluster = current_cluster()
     path = cluster.store.write_path()
     if request.htmx:
-        return render(request, "store/write/refusals.html", {"refusals": path.refusals})
-    context = {
-        "path": path,
-        "refusals": path.refusals,
-        "stages": [
-            fields_of(path.stages[name]) | {"name": name, "title": title, "meaning": meaning}
+        part = Refusals(refusals=path.refusals)
+        return render(request, "store/write/refusals.html", fields_of(part))
+    shown = WritePage(
+        path=path,
+        refusals=path.refusals,
+        stages=[
+            ShownStage(**fields_of(path.stages[name]), name=name, title=title, meaning=meaning)
             for name, (title, meaning) in STAGES.items()
         ],
-        "waits": [
-            fields_of(path.waits[name]) | {"name": name, "title": title, "meaning": meaning}
+        waits=[
+            ShownWait(**fields_of(path.waits[name]), name=name, title=title, meaning=meaning)
             for name, (title, meaning) in WAITS.items()
         ],
-        "histograms": [
-            {
-                "name": name,
-                "title": title,
-                "unit": unit,
-                "lead": lead,
-                "none": none,
-                "facts": getattr(path, name),
-                "rows": list(_rows(getattr(path, name), unit)),
-            }
+        histograms=[
+            ShownHistogram(
+                name=name,
+                title=title,
+                unit=unit,
+                lead=lead,
+                none=none,
+                facts=getattr(path, name),
+                rows=list(_rows(getattr(path, name), unit)),
+            )
             for name, title, unit, lead, none in HISTOGRAMS
         ],
-        "measured_a_second": MEASURED_PER_SECOND,
-    }
-    return render(request, "store/write/page.html", context)
+        measured_a_second=MEASURED_PER_SECOND,
+    )
+    return render(request, "store/write/page.html", fields_of(shown))
 
 
-def _rows(histogram: Histogram, unit: str):
-    """The places of a histogram with their bounds in words."""
+def _rows(histogram: Histogram, unit: str) -> Iterator[HistogramRow]:
+    """Return the places of a histogram with their bounds in words."""
     text = {"micros": units.micros_text, "size": units.bytes_text, "count": lambda number: f"{number:,.0f}"}[
         unit
     ]
@@ -151,26 +238,31 @@ def _rows(histogram: Histogram, unit: str):
             label = f"{bounds[number - 1]:,.0f} to {bounds[number] - 1:,.0f}"
         else:
             label = f"to {text(bounds[number])}"
-        yield {"label": label, "lately": lately, "since_start": since_start, "share": f"{share * 100:.3f}"}
+        yield HistogramRow(label=label, lately=lately, since_start=since_start, share=f"{share * 100:.3f}")
 
 
 @page()
 async def dispatch(request):
     cluster = current_cluster()
     race, flush = cluster.store.race(), cluster.store.flush()
-    context = {
-        "store": cluster.store.snapshot(),
-        "race": race,
-        "rows": [
-            fields_of(race.sinks[name])
-            | {"name": name, "title": title, "tone": TONES[name], "meaning": MEANINGS[name]}
+    shown = DispatchPage(
+        store=cluster.store.snapshot(),
+        race=race,
+        rows=[
+            ShownSink(
+                **fields_of(race.sinks[name]),
+                name=name,
+                title=title,
+                tone=TONES[name],
+                meaning=MEANINGS[name],
+            )
             for name, title in SINKS.items()
         ],
-        "flush": flush,
-        "exposure": await asyncio.to_thread(cluster.store.exposure),
-        "past": live.sampler.past("store.positions"),
-    }
-    return render(request, "store/write/dispatch.html", context)
+        flush=flush,
+        exposure=await asyncio.to_thread(cluster.store.exposure),
+        past=live.sampler.past("store.positions"),
+    )
+    return render(request, "store/write/dispatch.html", fields_of(shown))
 
 
 PAGES = (
