@@ -18,6 +18,8 @@ DLQ_PREFIX = "%DLQ%"
 
 _PATH = re.compile(r"[/\\\0]|\.{1,2}\Z")
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+# Of a group's retry topic for messages that it popped; no client may name one with +.
+_POP_RETRY_V2 = re.compile(r"%RETRY%[%|a-zA-Z0-9_-]+\+[%|a-zA-Z0-9_-]+")
 _ALLOWED_OF_APACHE = "^[%|a-zA-Z0-9_-]+$"
 _ALLOWED_IN_WORDS = "letters, digits and % | - _"
 
@@ -32,7 +34,9 @@ def check_topic(name: str) -> str:
 def check_stored_topic(name: str) -> str:
     """Return `name` if a record or a queue directory may hold it. Raises NameError_. The limit of the store
     (docs/spec/store-format.md section 2.7) is larger than that of a client: version 2 of the record has
-    longer topics."""
+    longer topics. The broker names retry topics of popped messages with a + if it is set to."""
+    if name and len(name) <= MAX_RETRY_TOPIC and _POP_RETRY_V2.fullmatch(name):
+        return name
     return _check("topic", name, MAX_RETRY_TOPIC)
 
 
@@ -87,3 +91,18 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Return the topic with the messages that `group` gave up."""
     return DLQ_PREFIX + group
+
+
+def pop_retry_topic(topic: str, group: str, *, version: int = 1) -> str:
+    """Return the topic with the messages of `topic` that `group` popped and did not acknowledge in time."""
+    return f"{RETRY_PREFIX}{group}{'+' if version == 2 else '_'}{topic}"
+
+
+def popped_topic(name: str, group: str) -> str:
+    """Return the topic whose messages a pop retry topic of `group` has; another topic is returned as it
+    is."""
+    for separator in "+_":
+        prefix = RETRY_PREFIX + group + separator
+        if name.startswith(prefix) and len(name) > len(prefix):
+            return name[len(prefix) :]
+    return name

@@ -53,3 +53,22 @@ def test_groups_have_their_own_limit():
 
 def test_the_topics_of_a_group_carry_its_name():
     assert (names.retry_topic("G"), names.dead_letter_topic("G")) == ("%RETRY%G", "%DLQ%G")
+
+
+def test_retry_topics_of_popped_messages():
+    assert names.pop_retry_topic("T", "g") == "%RETRY%g_T"
+    assert names.pop_retry_topic("T", "g", version=2) == "%RETRY%g+T"
+    for version in (1, 2):
+        retry = names.pop_retry_topic("a_b", "g_c", version=version)
+        assert names.popped_topic(retry, "g_c") == "a_b" and names.is_stored_topic(retry)
+    assert names.popped_topic("T", "g") == "T" and names.popped_topic("%RETRY%g", "g") == "%RETRY%g"
+
+
+@pytest.mark.parametrize("name", ["a+b", "%RETRY%g+", "%RETRY%+T", "%RETRY%g+T+U", "%RETRY%g+../x"])
+def test_a_plus_stands_in_no_other_name(name):
+    assert not names.is_stored_topic(name)
+
+
+def test_no_client_names_a_topic_with_a_plus():
+    with pytest.raises(NameError_):
+        names.check_topic("%RETRY%g+T")

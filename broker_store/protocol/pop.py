@@ -1,0 +1,176 @@
+"""Texts and bodies of pop requests: receipts, offsets in answers, batches of acknowledgements
+(docs/spec/pop.md section 3).
+
+    receipt (POP_CK)   `0 1795244468000 60000 0 0 broker-a 1 0`   8 words joined by blanks
+    startOffsetInfo    `0 1 0;0 2 5`        kind of topic, queue id, start offset; one for each queue
+    msgOffsetInfo      `0 1 0;0 2 5,7`      kind of topic, queue id, offsets of the messages
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker_store.errors import FieldError
+from broker_store.excerpts import excerpt
+from broker_store.formats.names import is_path, pop_retry_topic
+from broker_store.formats.pop_records import MAX_MESSAGES
+from broker_store.protocol import fastjson
+from broker_store.protocol.headers import read_int, read_long
+
+# Which topic a message was popped from.
+NORMAL, RETRY_V1, RETRY_V2 = 0, 1, 2
+# The revive queue in the receipts of messages that were popped in order: these have no record there.
+ORDER_REVIVE_QUEUE = 999
+MAX_BATCH_ACKS = 4096
+_MAX_BIT_SET_BYTES = 8192
+
+
+class Receipt(NamedTuple):
+    """What a client returns to acknowledge a message. `offset` is the message's; older clients leave it
+    out."""
+
+    start_offset: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    kind: int
+    broker_name: str
+    queue_id: int
+    offset: int | None = None
+
+
+class QueueOffsets(NamedTuple):
+    """Messages that a pop found in one queue."""
+
+    kind: int
+    queue_id: int
+    start_offset: int
+    offsets: Sequence[int]
+
+
+class BatchAck(NamedTuple):
+    """Acknowledgements of messages of one pop checkpoint, in the body of a BATCH_ACK_MESSAGE.
+
+    `topic` is the topic that was popped; the messages are in its retry topic if `kind` says so.
+    """
+
+    topic: str
+    group: str
+    kind: int
+    start_offset: int
+    queue_id: int
+    revive_queue: int
+    pop_ms: int
+    invisible_ms: int
+    diffs: tuple[int, ...]  # offsets of the messages, minus the start offset
+
+
+def write_receipt(receipt: Receipt) -> str:
+    """Return the text of a receipt."""
+    return " ".join([str(word) for word in receipt if word is not None])
+
+
+def read_receipt(text: str) -> Receipt:
+    """Return a receipt. Raises FieldError."""
+    words = text.split(" ")
+    if not 7 <= len(words) <= 8 or not words[5] or len(text) > 512:
+        raise FieldError("extraInfo", text, "a receipt of 8 words")
+    return Receipt(
+        _natural("extraInfo", words[0]),
+        _natural("extraInfo", words[1]),
+        _natural("extraInfo", words[2]),
+        read_int("extraInfo", words[3]),
+        _kind(words[4]),
+        words[5],
+        read_int("extraInfo", words[6]),
+        _natural("extraInfo", words[7]) if len(words) == 8 else None,
+    )
+
+
+def _natural(name: str, text: str) -> int:
+    number = read_long(name, text)
+    if number < 0:
+        raise FieldError(name, text, "no negative number")
+    return number
+
+
+def _kind(text: str) -> int:
+    if text not in ("0", "1", "2"):
+        raise FieldError("extraInfo", text, "0, 1 or 2 as the kind of topic")
+    return int(text)
+
+
+def start_offset_info(queues: Sequence[QueueOffsets]) -> str:
+    """Return startOffsetInfo of an answer."""
+    return ";".join([f"{each.kind} {each.queue_id} {each.start_offset}" for each in queues])
+
+
+def message_offset_info(queues: Sequence[QueueOffsets]) -> str:
+    """Return msgOffsetInfo of an answer."""
+    return ";".join([f"{each.kind} {each.queue_id} {','.join(map(str, each.offsets))}" for each in queues])
+
+
+def topic_of(topic: str, group: str, kind: int) -> str:
+    """Return the topic that holds messages of `kind` that a group popped from `topic`."""
+    return topic if kind == NORMAL else pop_retry_topic(topic, group, version=kind)
+
+
+def read_batch_ack(body: bytes) -> list[BatchAck]:
+    """Return the acknowledgements of a BATCH_ACK_MESSAGE. Raises FieldError."""
+    value = fastjson.loads(body)
+    acks = value.get("acks") if isinstance(value, dict) else None
+    if not isinstance(acks, list) or len(acks) > MAX_BATCH_ACKS:
+        raise FieldError("body", excerpt(acks), f"a list of at most {MAX_BATCH_ACKS} acks")
+    return [_batch_ack(ack) for ack in acks]
+
+
+def _batch_ack(value: object) -> BatchAck:
+    if not isinstance(value, dict):
+        raise FieldError("acks", excerpt(value), "objects")
+    topic, group = value.get("t"), value.get("c")
+    for name, text in (("t", topic), ("c", group)):
+        if not isinstance(text, str) or not text or is_path(text):
+            raise FieldError(name, excerpt(text), "a name, which is no path")
+    start_offset, queue_id, revive_queue, pop_ms, invisible_ms = [
+        _whole(name, value.get(name)) for name in ("so", "q", "rq", "pt", "it")
+    ]
+    return BatchAck(
+        str(topic),
+        str(group),
+        _kind(str(value.get("r", "0"))),
+        start_offset,
+        queue_id,
+        revive_queue,
+        pop_ms,
+        invisible_ms,
+        _bits(value.get("b")),
+    )
+
+
+def _whole(name: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise FieldError(name, excerpt(value), "an integer of 0 to 2^63 - 1")
+    return value
+
+
+def _bits(value: object) -> tuple[int, ...]:
+    """Return the numbers of a Java BitSet, in base64 of its bytes."""
+    if not isinstance(value, str) or len(value) > 2 * _MAX_BIT_SET_BYTES:
+        raise FieldError("b", excerpt(value), "the base64 of a bit set")
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (ValueError, binascii.Error):
+        raise FieldError("b", excerpt(value), "the base64 of a bit set") from None
+    found = tuple(8 * at + bit for at, byte in enumerate(raw) if byte for bit in range(8) if byte >> bit & 1)
+    if len(found) > MAX_MESSAGES:
+        raise FieldError("b", len(found), f"at most {MAX_MESSAGES} messages")
+    return found
+
+
+def write_bits(numbers: Sequence[int]) -> str:
+    """Return the base64 of the Java BitSet of these numbers."""
+    bits = sum({1 << number for number in numbers})
+    return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
