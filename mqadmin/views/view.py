@@ -12,8 +12,7 @@
 Page, stream, api and verb are its faces. A face is there when its file is. registry.py finds it and nothing
 else names it; `facts` may be imported from anywhere.
 
-A face is imported when it is asked for first. So a command loads its verbs without pages and REST, and
-mqadmin/cluster/, which the faces ask, may itself import the facts of a view.
+A face is imported when it is asked for first. So a command loads its verbs without pages and REST.
 """
 
 from __future__ import annotations

@@ -268,12 +268,12 @@ def test_a_page_without_news_does_not_go_on_to_say_how_the_broker_is(page, addre
     page.route_web_socket("**/ws/v1/", lambda socket: sockets.append(socket))
     page.goto(address)
     sockets[-1].send(running)
-    sockets[-1].send(
-        _frame("condition", "", {"severity": "good", "sentence": "Everything runs.", "notices": []})
-    )
+    good = {"severity": "good", "sentence": "Everything runs.", "notices": [], "html": "<li>No notice</li>"}
+    sockets[-1].send(_frame("condition", "", good))
     page.wait_for_function(
         "() => document.getElementById('condition').textContent === 'good Everything runs.'"
     )
+    assert page.evaluate("document.getElementById('notices').textContent") == "No notice"
     page.clock.run_for(4_000)
     lost = (
         "not known Nothing is known now: the broker does not answer this page. The last it said was "

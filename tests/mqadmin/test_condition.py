@@ -24,7 +24,7 @@ from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
 from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.facts.children import RunningChildren
 from mqadmin.views.overview import page as overview
-from mqadmin.web import failures
+from mqadmin.web import failures, live
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
 from tests.support.fake_cluster import FakeCluster
 
@@ -304,8 +304,9 @@ def test_page_rest_and_command_say_the_same(client_of_role, fake_cluster):
         and 'href="/groups/billing/"' in html
         and 'href="/store/write/"' in html
     )
-    piece = client.get("/?part_of=condition", headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in piece and "The lag of billing grows" in piece
+    frame = live.STREAMS["condition"].measure(fake_cluster, "")
+    assert frame.html.strip() in html and "The lag of billing grows" in frame.html
+    assert f'<span data-path="sentence">{frame.sentence}<' in html
     told = client.get("/api/v1/condition").json()
     assert (told["severity"], [notice["kind"] for notice in told["notices"]]) == (
         "bad",

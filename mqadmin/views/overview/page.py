@@ -15,17 +15,9 @@ from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.condition import NOT_MEASURED, Condition
 from mqadmin.facts.overview import Overview
 from mqadmin.views.page import page
-from mqadmin.views.query_parameters import one_of
 from mqadmin.web import live
 
 CONDITION_SECONDS = 1.0  # that the page waits for the first measurement; its stream brings later ones
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionPart:
-    """What overview/condition.html shows."""
-
-    condition: Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +36,9 @@ class OverviewPage(TopTopics):
     condition: Condition
 
 
-@page(takes={"part_of": one_of("condition")})
+@page()
 async def overview(request):
     cluster = current_cluster()
-    if request.htmx and request.GET.get("part_of") == "condition":
-        part = ConditionPart(condition=await _condition(cluster))
-        return render(request, "overview/condition.html", fields_of(part))
     if request.htmx:  # the table of topics has got another length
         return render(request, "overview/top_topics.html", fields_of(TopTopics(overview=cluster.overview())))
     shown = OverviewPage(
