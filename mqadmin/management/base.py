@@ -23,7 +23,7 @@ from broker_store.errors import BrokerStoreError, NameError_
 from broker_store.formats import moment
 from broker_store.formats.names import check_group, check_topic, in_words
 from broker_store.rest.problems import Problem
-from broker_store.units import FactError
+from broker_store.units import Document, FactError, document_of, fact_of
 from mqadmin.management import hints
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError
@@ -192,6 +192,12 @@ def table(headings: list[str], rows: Iterable[list[str]]) -> str:
 
 def _is_number(text: str) -> bool:
     return text == UNKNOWN or text.replace(",", "").replace(".", "").removeprefix("-").isdigit()
+
+
+def with_integers(kind: type, document: Document) -> Document:
+    """Return an answer of REST with the integers of its type of facts, which REST gives as strings. So they
+    are printed as those of a store without a broker."""
+    return document | document_of(fact_of(kind, document))
 
 
 def cell(value: object, name: str = "") -> str:

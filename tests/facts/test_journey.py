@@ -128,7 +128,13 @@ def command(*arguments) -> str:
 def test_a_message_is_found_by_either_id_by_its_place_in_the_queue_and_in_the_log(closed):
     by_log = json.loads(command("--log-offset", 0, "--store", closed, "--json"))
     ids = by_log["message"]["message_id"], by_log["message"]["offset_message_id"]
-    for place in ((ids[0],), (ids[1],), ("TopicX", 1, 0), (ids[0], "--topic", "TopicX")):
+    for place in (
+        (ids[0],),
+        (ids[1],),
+        ("TopicX", 1, 0),
+        ("TopicX", "01", "000"),
+        (ids[0], "--topic", "TopicX"),
+    ):
         found = json.loads(command(*place, "--store", closed, "--json"))
         assert [one["sentence"] for one in found["stops"]] == [one["sentence"] for one in by_log["stops"]]
     text = command(*("TopicX", 1, 0), "--store", closed)

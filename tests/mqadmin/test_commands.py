@@ -237,12 +237,23 @@ async def test_the_store_is_shown_by_the_running_broker(cluster, tmp_path):
             "bad: 144 sends were refused in the last 5 minutes, for “waited too long”. And 1 more.",
             "bad      144 sends were refused in the last 5 minutes, for “waited too long”.",
         ]
+        status = await run(tmp_path, "store", "status")
+        assert re.search(rf"^positions.wrote +{cluster.wrote():,}$", status, re.MULTILINE)
+        assert re.search(r"^sizes.index_slots +5,000,000$", status, re.MULTILINE)
+        laid = await run(tmp_path, "store", "layout", "orders")
+        assert re.search(r"^log.end +[0-9]{1,3}(,[0-9]{3})+$", laid, re.MULTILINE)
         assert len(json.loads(await run(tmp_path, "store", "files", "--json", "--kind", "index"))) == 2
         assert re.search(
             r"^commitlog .* map .* writing ",
             await run(tmp_path, "store", "files", "--kind", "commitlog"),
             re.MULTILINE,
         )
+        place = await run(tmp_path, "store", "journey", "orders", "0", "41")
+        assert "offset 41" in place and place == await run(
+            tmp_path, "store", "journey", "orders", "00", "0041"
+        )
+        with pytest.raises(CommandError, match="no message at offset 999,999,999 "):
+            await run(tmp_path, "store", "journey", "orders", "0", "999999999")
         assert "slot 2734551" in await run(tmp_path, "store", "explain", "orders", "order-1")
         assert "20,000,000" in await run(tmp_path, "store", "index")
         picture = await run(tmp_path, "store", "slots")

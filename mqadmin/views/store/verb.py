@@ -2,10 +2,11 @@
 
 import time
 
-from broker_store.engine.status.store_facts import StoreFile
+from broker_store.engine.status.store_facts import Snapshot, StoreFile
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.status import status_of
-from broker_store.units import fact_of
+from broker_store.units import fact_of, fields_of
+from mqadmin.management.base import with_integers
 
 COLUMNS = {
     "kind": "KIND",
@@ -35,8 +36,12 @@ def add(verb) -> None:
 
 
 def status(command, options) -> None:
+    def online(broker):
+        found = broker.get("/store")
+        return found if command.as_json else with_integers(Snapshot, found)
+
     while True:
-        command.show_facts(command.ask(options, lambda broker: broker.get("/store"), status_of))
+        command.show_facts(command.ask(options, online, status_of))
         if not options["watch"]:
             return
         command.stdout.write("")
@@ -57,10 +62,14 @@ def files(command, options) -> None:
 
     found = command.ask(options, lambda broker: list(broker.pages("/store/files", **wanted)), offline)
     command.show_table(
-        found if command.as_json else [file | {"held": _held(fact_of(StoreFile, file))} for file in found],
+        found if command.as_json else [_row(fact_of(StoreFile, file)) for file in found],
         COLUMNS,
         empty="There are no files.",
     )
+
+
+def _row(file: StoreFile) -> dict[str, object]:
+    return fields_of(file) | {"held": _held(file)}
 
 
 def _held(file: StoreFile) -> str | None:

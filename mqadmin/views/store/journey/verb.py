@@ -1,6 +1,7 @@
 """manage.py store journey: the stops of one message."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from broker_store.facts.directory import StoreDirectory
@@ -21,6 +22,14 @@ STATES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a message is stored."""
+
+    queue_offset: int
+    log_offset: int
+
+
 def add(verb) -> None:
     asked = verb(
         "journey", "where one message has been: bytes, disk, queue, index, readers, retries, dead letter"
@@ -38,7 +47,7 @@ def add(verb) -> None:
 def journey(command, options) -> None:
     place, log_offset, topic = options["place"], options["log_offset"], options["topic"] or ""
     if (log_offset is None) == (len(place) not in (1, 3)) or (
-        len(place) == 3 and not (place[1].isdigit() and place[2].isdigit())
+        len(place) == 3 and not (place[1].isdecimal() and place[2].isdecimal())
     ):
         raise Problem("invalid", "name one message: an ID, or TOPIC QUEUE OFFSET, or --log-offset N")
 
@@ -55,7 +64,8 @@ def journey(command, options) -> None:
         if log_offset is not None:
             return broker.get("/store/journey", log_offset=log_offset)
         if len(place) == 3:
-            return broker.get("/store/journey", log_offset=_place_in_queue(broker, *place))
+            at = _place_in_queue(broker, place[0], int(place[1]), int(place[2]))
+            return broker.get("/store/journey", log_offset=at)
         return broker.get(f"/messages/{quote(place[0], safe='')}/journey", topic=topic or None)
 
     found = command.ask(options, online, offline)
@@ -65,13 +75,14 @@ def journey(command, options) -> None:
         command.stdout.write("\n".join(_lines(fact_of(Journey, found))))
 
 
-def _place_in_queue(broker, topic: str, queue: str, offset: str) -> str:
+def _place_in_queue(broker, topic: str, queue: int, offset: int) -> int:
     """Return the log offset of the message at a place in a queue of the running broker."""
     path = f"/topics/{quote(topic, safe='')}/queues/{queue}/messages"
     found = broker.get(path, offset=offset, limit=1).get("messages")
-    if not found or found[0].get("queue_offset") != offset:
-        raise Problem("message_not_found", f"queue {queue} of {topic} has no message at offset {offset}")
-    return found[0].get("log_offset")
+    place = fact_of(_Place, found[0]) if found else None
+    if place is None or place.queue_offset != offset:
+        raise Problem("message_not_found", f"queue {queue} of {topic} has no message at offset {offset:,}")
+    return place.log_offset
 
 
 def _lines(found: Journey) -> Iterator[str]:

@@ -6,7 +6,7 @@ from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, TopicLayout
 from broker_store.units import fact_of, fields_of
 from mqadmin.facts.layout import check, scan
-from mqadmin.management.base import TIME_HELP, moment_option
+from mqadmin.management.base import TIME_HELP, moment_option, with_integers
 
 COLUMNS = {
     "topic": "TOPIC",
@@ -57,7 +57,8 @@ def layout(command, options) -> None:
         items = fact_of(LayoutOfEach, found).items
         command.show_table([_row(item) for item in items], COLUMNS, empty="There is no queue yet.")
     else:
-        command.show_facts({name: value for name, value in found.items() if name != "cell_bytes"})
+        facts = with_integers(LayoutOfTopics, found)
+        command.show_facts({name: value for name, value in facts.items() if name != "cell_bytes"})
 
 
 def _row(item: TopicLayout) -> dict[str, object]:

@@ -8,6 +8,7 @@ from broker_store.facts.dispatch import Race, of_files
 from broker_store.facts.distributions import Distribution
 from broker_store.units import fact_of, fields_of
 from mqadmin.facts.sends import PathOfSends
+from mqadmin.management.base import with_integers
 
 STAGES = ("gather", "append", "dispatch", "flush", "answer")
 
@@ -85,7 +86,11 @@ def show_exposure(command, options) -> None:
     def offline(store) -> exposure.Exposure:
         return exposure.of_files(store, exposure.scan_rate(exposure.reports(command.data / "recoveries")))
 
-    command.show_facts(command.ask(options, lambda broker: broker.get("/store/exposure"), offline))
+    def online(broker):
+        found = broker.get("/store/exposure")
+        return found if command.as_json else with_integers(exposure.Exposure, found)
+
+    command.show_facts(command.ask(options, online, offline))
 
 
 VERBS = {"dispatch": dispatch, "flush": flush, "write-path": write_path, "exposure": show_exposure}
