@@ -108,12 +108,27 @@ class GetStatus(enum.Enum):
     READ_FAILED = 11  # ours: the disk failed
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterProgram:
+    """A filter that a kernel can run: words up to its slots, and texts (formats/filter_program.py).
+
+    Two programs are never equal, so that one is found by its identity.
+    """
+
+    words: tuple[int, ...]
+    pool: bytes
+
+
 class MessageFilter(Protocol):
     """What a read demands of a message beyond its tag. Any thread may use it."""
 
     @property
     def steps(self) -> int:
         """How much work one evaluation is, at most: nodes of its expression."""
+
+    @property
+    def program(self) -> FilterProgram | None:
+        """What a kernel can run in the place of `passes` for most messages, if there is such a form."""
 
     def passes(self, properties: bytes) -> bool:
         """Return whether a message with this stored properties string passes."""

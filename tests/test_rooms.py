@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "formats": set(),
     "kernels": {"formats"},
     "protocol": {"formats"},
-    "sql92": set(),
+    "sql92": {"formats"},
     "engine": {"formats", "kernels", "throttle", "processes"},
     "check": {"formats", "kernels", "engine", "throttle"},
     "facts": {"formats", "kernels", "engine", "check", "throttle"},

@@ -17,6 +17,7 @@ from broker_store.formats.java_hash import java_hash
 from broker_store.protocol import client_bodies
 from broker_store.sql92.errors import ExpressionError
 from broker_store.sql92.expression import Expression
+from broker_store.sql92.program import program_of
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -63,10 +64,11 @@ class Subscription:
 class PropertyFilter:
     """A compiled SQL92 expression over stored properties. Any thread may use it."""
 
-    __slots__ = ("_names", "expression")
+    __slots__ = ("_names", "expression", "program")
 
     def __init__(self, expression: Expression):
         self.expression = expression
+        self.program = program_of(expression.tree, expression.names)
         self._names = properties.any_of(expression.names) if expression.names else None
 
     @property

@@ -242,6 +242,7 @@ class RetryFilter:
     is judged by the filter that its group has for the topic it came from."""
 
     steps = 1
+    program = None
 
     def __init__(self, filters: PropertyFilters, group: str):
         self._filters, self._group = filters, group

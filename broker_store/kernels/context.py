@@ -289,6 +289,7 @@ R_MOST = 23  # in and out: records that the answer may have, as the first unit l
 R_MOST_BYTES = 24
 R_PROPERTIES = 25  # out, of READ_JUDGE: the properties of the record that Python has to judge
 R_PROPERTIES_BYTES = 26  # out
+R_PROGRAM = 27  # address of the filter's program (formats/filter_program.py), 0 without one
 R_WORDS = 32
 
 JUDGE_FIRST = 1

@@ -72,6 +72,16 @@ store64 = _storer(64, swap=False)
 
 
 @intrinsic
+def as_double(typing_context, bits):
+    """Return the double with these 64 bits."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic
 def copy_memory(typing_context, target, source, length):
     """Copy `length` bytes as memcpy; the regions must not overlap."""
 

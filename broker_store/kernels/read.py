@@ -14,6 +14,9 @@ them and each is copied once; neighbours in the log are copied together.
                               └───────────────────┬───────────────────┘
     answer                             record record record                        one copy each
 
+A read may judge each record by its properties (R_JUDGE, judge.py). What only Python can judge stops the plan
+with READ_JUDGE; Python calls again with its verdict, and the plan goes on with what it has.
+
 The loop runs this kernel, so it touches no page that may be on the disk only. What this run wrote is in
 memory: log offsets from R_HOT_FROM on, units from Q_HOT on. For other pages the residency bytes say whether
 they were in memory in this round (kernels/residency.py). A page that is not known to be stops the plan with
@@ -24,7 +27,9 @@ from __future__ import annotations
 
 from numba import njit, types
 
+from broker_store.formats.filter_program import HEAD_STEPS
 from broker_store.kernels import context as c
+from broker_store.kernels.judge import judge
 from broker_store.kernels.memory import copy_memory, get, inlined, load64, load_be32, load_be64, put, store64
 from broker_store.kernels.objects import (
     answer,
@@ -157,7 +162,14 @@ def _verdict(context, address):
         put(context, c.R_VERDICT, c.VERDICT_NONE)
         return verdict
     _, _, _, _, _, _, properties, length = parts_of(address)
-    put(context, c.R_BUDGET, get(context, c.R_BUDGET) - c.STEPS_PER_UNIT - (length >> 3))
+    steps = c.STEPS_PER_UNIT + (length >> 3)
+    program = get(context, c.R_PROGRAM)
+    if program != 0:
+        steps += get(program, HEAD_STEPS)
+        verdict = judge(program, properties, length)
+    put(context, c.R_BUDGET, get(context, c.R_BUDGET) - steps)
+    if verdict != c.VERDICT_NONE:
+        return verdict
     put(context, c.R_PROPERTIES, properties)
     put(context, c.R_PROPERTIES_BYTES, length)
     return c.VERDICT_NONE
@@ -168,9 +180,9 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     """Fill R_RUNS with records that are in memory; return READ_*, why it stopped. R_OFFSET is then the next
     unit to read."""
     writer = get(context, c.R_WRITER)
-    judge = get(context, c.R_JUDGE)
+    judging = get(context, c.R_JUDGE)
     put(context, c.R_OFFSET, offset)
-    if judge != c.JUDGE_CONTINUED:
+    if judging != c.JUDGE_CONTINUED:
         put(context, c.R_COUNT, 0)
         put(context, c.R_BYTES, 0)
         put(context, c.R_RUN_COUNT, 0)
@@ -193,7 +205,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
     runs = get(context, c.R_RUNS)
     count, used, run_count, run_end = 0, 0, 0, 0
     limited = False
-    if judge == c.JUDGE_CONTINUED:
+    if judging == c.JUDGE_CONTINUED:
         count, used, run_count = get(context, c.R_COUNT), get(context, c.R_BYTES), get(context, c.R_RUN_COUNT)
         if run_count > 0:
             last = runs + 16 * run_count - 16
@@ -275,7 +287,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
             ):
                 stopped = c.READ_DAMAGED
                 break
-        if judge != 0:
+        if judging != 0:
             verdict = _verdict(context, address)
             if verdict == c.VERDICT_NONE:
                 stopped = c.READ_JUDGE
@@ -297,7 +309,7 @@ def _plan(context, queue, offset, max_count, max_bytes, tags, tag_count):
         used += size
         count += 1
         offset += 1
-        if judge != 0 and get(context, c.R_BUDGET) <= 0:
+        if judging != 0 and get(context, c.R_BUDGET) <= 0:
             break
     put(context, c.R_OFFSET, offset)
     put(context, c.R_COUNT, count)

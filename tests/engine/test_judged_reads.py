@@ -14,6 +14,7 @@ class Every:
     """Passes each n-th message, by its unique key, and counts what it judges."""
 
     steps = 1
+    program = None
 
     def __init__(self, step: int):
         self.step, self.judged = step, 0

@@ -35,6 +35,8 @@ from concurrent.futures import Future
 from ctypes import string_at
 from dataclasses import replace
 
+import numpy as np
+
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.hash_index import HashIndex
@@ -49,12 +51,14 @@ from broker_store.engine.read.time_search import TimeSearch
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.engine.status.store_facts import Totals
 from broker_store.formats import queue_unit, record
+from broker_store.formats.filter_program import HEAD_POOL_AT
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times
 from broker_store.kernels import context as c
 from broker_store.kernels.lookup import find_records
 from broker_store.kernels.read import limits, read_queue
 from broker_store.messages import (
     DamagedRecord,
+    FilterProgram,
     GetRequest,
     GetResult,
     GetStatus,
@@ -69,7 +73,7 @@ _HOT_SHARE = 16  # 1/16 of the machine's memory: so much of the newest bytes cou
 _MAX_FILTERS = 1024
 # Work of a read that judges records, and of Python's share for one of them: about 2 ms.
 _JUDGED_STEPS = 65_536
-_STEPS_PER_CALL = 100
+_STEPS_PER_CALL = 250
 _STEPS_PER_NODE = 10
 _FOUND = GetStatus.FOUND
 _AT_ANY_TIME = asked_times(0, FOR_EVER_MS)
@@ -98,6 +102,8 @@ class Reads:
         # Tags codes as the kernel reads them, by requested set, so that a repeated set costs one dict access.
         # Written by the loop only.
         self._filters: dict[frozenset[int], Words] = {}
+        # The same of filters by properties; a kernel writes in them.
+        self._programs: dict[FilterProgram, Words] = {}
         # Counters of this run. Written by the loop; `totals` may be called there only. Reads of other threads
         # are not counted.
         self.gets = self.get_messages = self.get_bytes = self.cold_gets = self.key_lookups = (
@@ -252,6 +258,8 @@ class Reads:
         steps_of_python = _STEPS_PER_CALL + _STEPS_PER_NODE * message_filter.steps
         words[c.R_JUDGE], words[c.R_VERDICT], words[c.R_MOST] = c.JUDGE_FIRST, c.VERDICT_NONE, 0
         words[c.R_BUDGET] = _JUDGED_STEPS
+        program = message_filter.program
+        words[c.R_PROGRAM] = 0 if program is None else self._program(program).address
         offset, stops = request.offset, 0
         try:
             while True:
@@ -295,6 +303,21 @@ class Reads:
         return self._get_cold(
             queue, replace(request, offset=offset), done, offset if stopped == c.READ_DAMAGED else None
         )
+
+    def _program(self, program: FilterProgram) -> Words:
+        """Return a program as the kernel runs it, with room for its slots and flags."""
+        found = self._programs.get(program)
+        if found is None:
+            if len(self._programs) >= _MAX_FILTERS:
+                self._programs.clear()
+            pool_at = program.words[HEAD_POOL_AT]
+            found = Words(pool_at + (len(program.pool) + 7) // 8)
+            found.array[: len(program.words)] = program.words
+            found.array.view(np.uint8)[8 * pool_at : 8 * pool_at + len(program.pool)] = np.frombuffer(
+                program.pool, dtype=np.uint8
+            )
+            self._programs[program] = found
+        return found
 
     def _filter(self, codes: frozenset[int]) -> Words:
         found = self._filters.get(codes)
