@@ -80,6 +80,41 @@ def test_a_room_gives_and_takes_no_fact_as_a_dict(where):
     assert [line for file in _files(where) for line in dict_functions(file) + string_subscripts(file)] == []
 
 
+# Function -> which of its arguments is the context of a template.
+RENDERING = {"render": 2, "render_to_string": 1, "draw": 2, "drawn": 2}
+# `draw` of mqadmin/views/page.py hands on the one that it is given
+HANDED_ON = "context() if callable(context) else context"
+
+
+def untyped_contexts(file: Path) -> list[str]:
+    """Where a module gives a template other names than the fields of a type."""
+    contexts = [
+        call.args[RENDERING[ast.unparse(call.func)]]
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and len(call.args) > RENDERING.get(ast.unparse(call.func), 9)
+    ]
+    return [
+        f"{file.relative_to(PROJECT)}:{context.lineno} {text}"
+        for context in contexts
+        if not (text := ast.unparse(context)).startswith(("fields_of(", "lambda: fields_of("))
+        and text != HANDED_ON
+    ]
+
+
+def test_templates_of_views_show_the_fields_of_types():
+    """A name that a template asks for and a dict does not have draws nothing, without an error."""
+    assert [line for file in _files("mqadmin/views") for line in untyped_contexts(file)] == []
+
+
+def test_a_context_that_is_a_dict_is_found(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "PROJECT", tmp_path)
+    page = tmp_path / "page.py"
+    page.write_text(
+        "render(request, 'a.html', {'b': 1})\ndraw(request, 'a.html', fields_of(Page(errors={})))\n"
+    )
+    assert untyped_contexts(page) == ["page.py:1 {'b': 1}"]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     name: str

@@ -127,10 +127,18 @@ def to_login(request: HttpRequest) -> HttpResponse:
     return redirect_to_login(request.get_full_path())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePage:
+    """What failure.html shows."""
+
+    title: str
+    sentence: str
+    status: int  # of HTTP
+
+
 def failure_page(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
-    return render(
-        request, "failure.html", {"title": title, "sentence": sentence, "status": status}, status=status
-    )
+    shown = FailurePage(title=title, sentence=sentence, status=status)
+    return render(request, "failure.html", fields_of(shown), status=status)
 
 
 # What to do, where the hint of the problem speaks of requests.

@@ -18,6 +18,7 @@ from django.shortcuts import render
 from broker_store.errors import NameError_
 from broker_store.formats import moment
 from broker_store.formats.names import in_words
+from broker_store.units import fields_of
 
 Reader = Callable[[str], object]  # raises ValueError or NameError_ for a value that it does not take
 
@@ -150,6 +151,14 @@ def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., Ht
     return guarded
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedAlone:
+    """What 400.html shows."""
+
+    sentences: list[str]
+
+
 def refusal_alone(request: HttpRequest, sentences: list[str]) -> HttpResponse:
     """Return the answer to such an address where the page has no frame."""
-    return render(request, "400.html", {"sentences": sentences[:MAX_SHOWN]}, status=400)
+    shown = RefusedAlone(sentences=sentences[:MAX_SHOWN])
+    return render(request, "400.html", fields_of(shown), status=400)

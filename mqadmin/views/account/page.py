@@ -7,6 +7,7 @@ backend computes it). Limits of tries are in mqadmin/web/logins.py.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from django import forms
 from django.contrib.auth import login, update_session_auth_hash
@@ -19,6 +20,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
+from broker_store.units import fields_of
 from mqadmin.models import FirstLogin
 from mqadmin.views.query_parameters import only, text
 from mqadmin.web import logins
@@ -107,6 +109,15 @@ class Login(LoginView):
         return redirect(self.get_success_url())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordPage:
+    """What the page shows that sets a password."""
+
+    form: forms.Form
+    must: bool  # the session began with a one-time password
+    refusal: str = ""  # why no password was checked
+
+
 @never_cache
 @sensitive_post_parameters()
 @login_required
@@ -122,8 +133,8 @@ def password(request):
             with logins.limits.hashing(known=True):
                 user = form.save() if form.is_valid() else None
     except logins.TryRefused as refusal:
-        shown = {"form": form_class(request.user), "must": must, "refusal": str(refusal)}
-        response = render(request, "account/password.html", shown, status=refusal.status)
+        shown = PasswordPage(form=form_class(request.user), must=must, refusal=str(refusal))
+        response = render(request, "account/password.html", fields_of(shown), status=refusal.status)
         response["Retry-After"] = str(refusal.wait_s)
         return response
     if user is not None:
@@ -132,7 +143,7 @@ def password(request):
         request.session.pop(MUST_SET_PASSWORD, None)
         update_session_auth_hash(request, user)
         return redirect("overview")
-    return render(request, "account/password.html", {"form": form, "must": must})
+    return render(request, "account/password.html", fields_of(PasswordPage(form=form, must=must)))
 
 
 class OwnPasswordForm(SetPasswordForm):

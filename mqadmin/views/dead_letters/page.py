@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from asgiref.sync import sync_to_async
@@ -11,9 +12,10 @@ from django.urls import path
 
 from broker_store.formats import names
 from broker_store.rest.problems import Problem
-from broker_store.units import small_by_field
+from broker_store.units import fields_of, small_by_field
 from mqadmin.audit import aaudited
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.jobs import dead_letters, queue
 from mqadmin.jobs.kinds import RESEND
 from mqadmin.jobs.left_out import of_group
@@ -30,6 +32,17 @@ class ResendForm:
     to: str
     limit: str
     confirm: str  # the group's name again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResendPage:
+    """What the page shows."""
+
+    name: str  # of the group
+    plan: ResendPlan
+    asked: ResendForm
+    to: str  # group or topic
+    errors: Mapping[str, str]  # sentences by field
 
 
 @page("operator", takes=dict.fromkeys(small_by_field(ResendForm), text))
@@ -66,18 +79,14 @@ async def resend(request, name):
                 errors["confirm"] = f"Type {name} to confirm."
             else:
                 errors["form"] = f"{problem}"
-    return render(
-        request,
-        "dead_letters/page.html",
-        {
-            "name": name,
-            "plan": plan,
-            "asked": replace(asked, limit=asked.limit or f"{limit}"),
-            "to": to,
-            "errors": errors,
-        },
-        status=400 if errors else 200,
+    shown = ResendPage(
+        name=name,
+        plan=plan,
+        asked=replace(asked, limit=asked.limit or f"{limit}"),
+        to=to,
+        errors=errors,
     )
+    return render(request, "dead_letters/page.html", fields_of(shown), status=400 if errors else 200)
 
 
 PAGES = (path("groups/<str:name>/dead-letters/", resend, name="dead_letters"),)

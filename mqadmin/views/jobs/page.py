@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlencode
 
 from django.http import HttpResponseNotAllowed
@@ -49,6 +50,17 @@ class JobsPage:
     problem: Problem | None  # why there is no list
     kinds: list[StartableKind]
     topics: list[str]  # names that the form offers
+    by: str = ""  # the kind that was chosen in a form that was wrong
+    asked: Mapping[str, str] = field(default_factory=dict)  # what was typed into it
+    errors: Mapping[str, str] = field(default_factory=dict)  # sentences by field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """What the page of a job shows."""
+
+    job: ShownJob
+    mark: str
 
 
 async def _listing(request) -> JobsPage:
@@ -70,15 +82,15 @@ async def _listing(request) -> JobsPage:
 async def _with_problem(request, kind: str, parameters: dict[str, str], problem: Problem | NameError_):
     """Draw the form again with what was typed, and what is wrong beside the field whose name the problem
     begins with."""
-    field = next(
+    wrong = next(
         (name for name in parameters.keys() | {"topic", "group"} if f"{problem}".startswith(f"{name} ")),
         "form",
     )
-    if field == "form" and isinstance(problem, NameError_):
-        field = "group" if "group" in parameters else "topic"
-    context = {"asked": parameters, "by": kind, "errors": {field: said(problem)}}
+    if wrong == "form" and isinstance(problem, NameError_):
+        wrong = "group" if "group" in parameters else "topic"
+    shown_page = replace(await _listing(request), by=kind, asked=parameters, errors={wrong: said(problem)})
     status = problem.status if isinstance(problem, Problem) else 400
-    return render(request, "jobs/page.html", {**fields_of(await _listing(request)), **context}, status=status)
+    return render(request, "jobs/page.html", fields_of(shown_page), status=status)
 
 
 @page()
@@ -88,8 +100,8 @@ async def job(request, job_id):
         return redirect("run", run_id=job_id)
     if row.kind == "crash_lab":
         return redirect("lab_run", job_id=job_id)
-    context = {"job": row, "mark": queue.mark_of([row])}
-    return render(request, "jobs/facts.html" if request.htmx else "jobs/job.html", context)
+    shown_page = JobPage(job=row, mark=queue.mark_of([row]))
+    return render(request, "jobs/facts.html" if request.htmx else "jobs/job.html", fields_of(shown_page))
 
 
 @page("operator")

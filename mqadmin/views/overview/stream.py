@@ -22,7 +22,7 @@ class DrawnCondition(Condition):
 def condition(cluster: Cluster, name: str) -> DrawnCondition:
     """Return how the broker is. For a thread."""
     found = cluster.condition()
-    html = render_to_string("overview/condition.html", {"notices": found.notices})
+    html = render_to_string("overview/condition.html", fields_of(found))
     return DrawnCondition(**fields_of(found), html=html)
 
 

@@ -27,7 +27,7 @@ from mqadmin.process import run_file
 from mqadmin.templatetags import units
 from mqadmin.views.jobs import facts as jobs_facts
 from mqadmin.views.page import WrongField, of_field, page, said, show_problem
-from mqadmin.views.pipeline.reports import report_of
+from mqadmin.views.pipeline.reports import Report, report_of
 from mqadmin.views.query_parameters import moment_of
 
 MAX_ASKED = 1_024  # characters of a field that is drawn again
@@ -152,17 +152,17 @@ def parameters_of(form: Mapping[str, str]) -> dict[str, str | int]:
 async def run(request, run_id):
     found = shown(await asyncio.to_thread(queue.find_run, run_id))
     name = found.pipeline or ""  # of a run it is never None
-    context = {"run": found, "mark": queue.mark_of([found]), "job": pipeline.JOBS[name]}
+    shown_page = RunPage(run=found, mark=queue.mark_of([found]), job=pipeline.JOBS[name])
     if found.state == "done":
         try:
             result = await asyncio.to_thread(pipeline.read_result, runs.data_directory(), run_id, name)
-            context |= {
-                "report": report_of(result),
-                "report_template": f"pipeline/{name}.html",
-            }
+            shown_page = replace(
+                shown_page, report=report_of(result), report_template=f"pipeline/{name}.html"
+            )
         except Problem as problem:
-            context["gone"] = problem
-    return render(request, "pipeline/facts.html" if request.htmx else "pipeline/run.html", context)
+            shown_page = replace(shown_page, gone=problem)
+    template = "pipeline/facts.html" if request.htmx else "pipeline/run.html"
+    return render(request, template, fields_of(shown_page))
 
 
 @page("operator")
@@ -170,7 +170,7 @@ async def run_log(request, run_id):
     found, data = await asyncio.to_thread(queue.find_run, run_id), runs.data_directory()
     text = await asyncio.to_thread(pipeline.read_log, data, run_file.store_directory(data), run_id)
     template = "pipeline/log_text.html" if request.htmx else "pipeline/log.html"
-    return render(request, template, {"run": found, "text": text})
+    return render(request, template, fields_of(RunLogPage(run=found, text=text)))
 
 
 @page("operator")
@@ -248,6 +248,26 @@ class OverviewPage(RunList):
     asked_of: str = ""  # the form that was wrong
     asked: dict[str, str] = field(default_factory=dict)  # what was typed into it
     errors: dict[str, str] = field(default_factory=dict)  # sentences by field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Of run.html and facts.html."""
+
+    run: ShownRun
+    mark: str
+    job: pipeline.PipelineJob
+    report: Report | None = None  # None: it is not done, or `gone`
+    report_template: str = ""  # that shows `report`
+    gone: Problem | None = None  # why there is no result of a run that is done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLogPage:
+    """Of log.html and log_text.html."""
+
+    run: Job
+    text: str  # the end of the log
 
 
 def shown(run: Job) -> ShownRun:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from django.urls import path
 
-from broker_store.engine.status.store_facts import StoreFile
+from broker_store.engine.status.store_facts import Snapshot, StoreFile
 from broker_store.errors import StoreClosedError
 from broker_store.facts.exposure import Exposure
+from broker_store.facts.starts import StartReport
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.store import LogFile
@@ -50,6 +51,31 @@ class StoreMap:
     exposure: Exposure | None  # None: the store could not be opened
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFiles:
+    """What store/log_files.html shows."""
+
+    log_files: list[NumberedFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePage:
+    """What the page shows: also the fields of StoreMap and QueueFiles, once there are such."""
+
+    store: Snapshot
+    recovery: StartReport | None  # None: the store has not been opened
+    log_files: list[NumberedFile] | None = None  # None: it starts, and the page shows recovery
+    hung_files: list[StoreFile] = field(default_factory=list)
+    index_files: list[StoreFile] = field(default_factory=list)
+    newest_index: int = -1
+    exposure: Exposure | None = None
+    queue_files: Sequence[StoreFile] = ()
+    queues: int = 0
+    part: int = 1
+    parts: int = 1
+    q: str = ""
+
+
 @page(takes={"q": text, "part": PART, "part_of": one_of("log")})
 async def store(request):
     cluster = current_cluster()
@@ -57,29 +83,25 @@ async def store(request):
     if request.htmx:
         if request.GET.get("part_of") == "log":
             files = await cluster.files.all("commitlog") if is_failed else cluster.files.known("commitlog")
-            shown = {"log_files": await _log_files(cluster, files)}
-            return await drawn(request, "store/log_files.html", shown)
+            shown = LogFiles(log_files=await _log_files(cluster, files))
+            return await drawn(request, "store/log_files.html", fields_of(shown))
         if is_failed:
             queue_files = await _queues_from_files(cluster, request, await cluster.files.all("consumequeue"))
         else:
             queue_files = await _queue_files(cluster, request)
         return await drawn(request, "store/queue_files.html", fields_of(queue_files))
-    context: dict[str, object] = {
-        "store": cluster.store.snapshot(),
-        "recovery": cluster.store.recovery(),
-        "log_files": None,
-    }
+    whole_page = StorePage(store=cluster.store.snapshot(), recovery=cluster.store.recovery())
     try:
         if is_failed:
             files = await cluster.files.all()
-            context |= fields_of(await _map_from_files(cluster, files))
-            context |= fields_of(await _queues_from_files(cluster, request, files))
+            whole_page = replace(whole_page, **fields_of(await _map_from_files(cluster, files)))
+            whole_page = replace(whole_page, **fields_of(await _queues_from_files(cluster, request, files)))
         else:
-            context |= fields_of(await _map(cluster))
-            context |= fields_of(await _queue_files(cluster, request))
+            whole_page = replace(whole_page, **fields_of(await _map(cluster)))
+            whole_page = replace(whole_page, **fields_of(await _queue_files(cluster, request)))
     except StoreClosedError:
         pass  # while it starts the page shows recovery in place of the files
-    return await drawn(request, "store/page.html", context)
+    return await drawn(request, "store/page.html", fields_of(whole_page))
 
 
 async def _map(cluster) -> StoreMap:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django.urls import path
 
+from broker_store.engine.status.store_facts import Snapshot
 from broker_store.facts.cache import CachedFile
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
@@ -47,13 +48,21 @@ class CacheFacts:
     inspects: bool  # the store was opened for inspection
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePage(CacheFacts):
+    """What the whole page shows."""
+
+    store: Snapshot
+
+
 @page()
 async def cache(request):
     cluster = current_cluster()
-    shown = fields_of(await asyncio.to_thread(facts, cluster))
+    shown = await asyncio.to_thread(facts, cluster)
     if request.htmx:
-        return await drawn(request, FACTS, shown)
-    return await drawn(request, "store/cache/page.html", shown | {"store": cluster.store.snapshot()})
+        return await drawn(request, FACTS, fields_of(shown))
+    whole_page = CachePage(**fields_of(shown), store=cluster.store.snapshot())
+    return await drawn(request, "store/cache/page.html", fields_of(whole_page))
 
 
 def facts(cluster) -> CacheFacts:

@@ -93,11 +93,7 @@ class DoctorPage:
     run: ShownRun | None  # that was asked for, or the newest
     apply: str = checks.APPLY
     how: str = checks.OFFLINE
-
-    @property
-    def rest(self) -> str:
-        """Return the address of the same by REST."""
-        return "/api/v1/store/checks" + ("" if self.run is None else f"/{self.run.id}")
+    rest: str  # the address that gives the same
 
 
 @page()
@@ -120,9 +116,10 @@ async def doctor(request, run_id=None):
         runs=runs[:MAX_RUNS],
         problem=problem,
         run=run,
+        rest="/api/v1/store/checks" + ("" if run is None else f"/{run.id}"),
     )
     template = "store/doctor/run.html" if request.htmx else "store/doctor/page.html"
-    return render(request, template, {**fields_of(shown_page), "rest": shown_page.rest})
+    return render(request, template, fields_of(shown_page))
 
 
 @page("operator")

@@ -10,6 +10,7 @@ from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
 from django.urls import path
 
+from broker_store.engine.status.store_facts import IndexFileFacts
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import LookupStep
 from broker_store.facts.slots import Cell, HeatMap
@@ -90,6 +91,21 @@ class ShownLookup:
     errors: dict[str, str] = field(default_factory=dict)  # what is wrong, by field
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPage(ShownLookup):
+    """What the page shows: also the fields of ChosenFile and ShownChains, where there are such."""
+
+    files: list[IndexFileFacts]
+    chosen: str = ""
+    place: int = 0
+    picture: HeatMap | None = None  # None: there is no file
+    for_script: dict[str, object] = field(default_factory=dict)
+    ends: list[CellsOfOneEnd] = field(default_factory=list)
+    chains_at_once: bool = False
+    chains: Chains | None = None  # None: they are not counted with the page
+    most: float = 0
+
+
 @page(
     takes={
         "file": check_name,
@@ -112,13 +128,14 @@ async def index(request: HttpRequest):
     if name is not None and request.GET.get("chains"):
         counted = _drawn(await cluster.index.chains(name))
     lookup = await _lookup(cluster, request.GET)
-    context = {
-        "files": files,
+    shown_page = IndexPage(
+        **fields_of(lookup),
+        files=files,
         **({} if chosen is None else fields_of(chosen)),
         **({} if counted is None else fields_of(counted)),
-        **fields_of(lookup),
-    }
-    return render(request, "store/index/page.html", context, status=400 if lookup.errors else 200)
+    )
+    status = 400 if lookup.errors else 200
+    return render(request, "store/index/page.html", fields_of(shown_page), status=status)
 
 
 def _chosen(name: str, files: list[str], picture: HeatMap) -> ChosenFile:

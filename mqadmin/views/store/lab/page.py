@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from django.shortcuts import redirect, render
 from django.urls import path
 
+from broker_store.facts.starts import StartRecord
 from broker_store.lab.experiment import FLUSHES, POINTS, POWER_CUTS, Outcome
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
@@ -49,6 +50,17 @@ class LabPage:
     points: list[tuple[str, str]] = field(default_factory=lambda: list(POINTS.items()))  # (name, words)
     flushes: Sequence[str] = FLUSHES
     cuts: list[tuple[str, str]] = field(default_factory=lambda: [(cut, CUT_WORDS[cut]) for cut in POWER_CUTS])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRunPage:
+    """What the page of a run shows."""
+
+    job: Job
+    outcome: Outcome | None  # None: it is not done, or another version wrote it
+    over: bool  # it has ended
+    killed: str | None  # where, in words
+    recovery: StartRecord | None  # None: the start has not begun
 
 
 @page()
@@ -102,14 +114,15 @@ async def lab_run(request, job_id):
     if job.kind != "crash_lab":
         raise Problem("not_found", f"{job_id} is no run of the crash lab")
     recovery = await asyncio.to_thread(recoveries.of_lab, job_id)
-    context = {
-        "job": job,
-        "outcome": result_of(Outcome, job),
-        "over": job.is_over,
-        "killed": POINTS.get(job.parameters.get("point", "")),
-        "recovery": recovery,
-    }
-    return render(request, "store/lab/facts.html" if request.htmx else "store/lab/run.html", context)
+    shown = LabRunPage(
+        job=job,
+        outcome=result_of(Outcome, job),
+        over=job.is_over,
+        killed=POINTS.get(job.parameters.get("point", "")),
+        recovery=recovery,
+    )
+    template = "store/lab/facts.html" if request.htmx else "store/lab/run.html"
+    return render(request, template, fields_of(shown))
 
 
 PAGES = (

@@ -75,6 +75,13 @@ class LayoutPage:
     more: int = 0  # topics that are left out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeLayoutPage(LayoutPage):
+    """What the whole page shows."""
+
+    topics: list[str]  # that the form offers
+
+
 ASKED = tuple(map(json_name, small_by_field(LayoutForm)))
 
 
@@ -91,12 +98,9 @@ async def layout(request):
         shown = await asyncio.to_thread(facts, cluster, request.GET)
     if request.htmx:
         return await drawn(request, FACTS, fields_of(shown))
-    return await drawn(
-        request,
-        "store/layout/page.html",
-        {**fields_of(shown), "topics": cluster.topics.offered()},
-        status=400 if shown.is_unreadable else 200,
-    )
+    whole_page = WholeLayoutPage(**fields_of(shown), topics=cluster.topics.offered())
+    status = 400 if shown.is_unreadable else 200
+    return await drawn(request, "store/layout/page.html", fields_of(whole_page), status=status)
 
 
 def facts(cluster, asked: QueryDict) -> LayoutPage:
