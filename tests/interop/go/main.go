@@ -141,7 +141,7 @@ func send() {
 	mode, n, per := text("mode", "sync"), number("n", 1), number("per", 32)
 	settings := []producer.Option{
 		producer.WithNameServer([]string{nameserver}), producer.WithGroupName("go_producer"),
-		producer.WithInstanceName(fmt.Sprint("p", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5 * time.Second),
+		producer.WithInstanceName(fmt.Sprint("p", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30 * time.Second),
 	}
 	if mode == "ordered" {
 		settings = append(settings, producer.WithQueueSelector(producer.NewHashQueueSelector()))
@@ -312,7 +312,7 @@ func poll() {
 
 func plainProducer() rocketmq.Producer {
 	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{nameserver}), producer.WithGroupName(fmt.Sprint("go_replies", time.Now().UnixNano())),
-		producer.WithInstanceName(fmt.Sprint("r", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5*time.Second))
+		producer.WithInstanceName(fmt.Sprint("r", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30*time.Second))
 	check(err)
 	check(p.Start())
 	return p
@@ -387,7 +387,7 @@ func (transactions) CheckLocalTransaction(m *primitive.MessageExt) primitive.Loc
 func transact() {
 	p, err := rocketmq.NewTransactionProducer(transactions{},
 		producer.WithNameServer([]string{nameserver}), producer.WithGroupName(text("group", "go_transactions")),
-		producer.WithInstanceName(fmt.Sprint("t", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(5*time.Second))
+		producer.WithInstanceName(fmt.Sprint("t", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30*time.Second))
 	check(err)
 	check(p.Start())
 	print(row{"ready": true})

@@ -67,7 +67,7 @@ public class Interop {
         DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"), trace != null, trace);
         producer.setNamesrvAddr(nameserver);
         producer.setInstanceName("p" + System.nanoTime());
-        producer.setSendMsgTimeout(number("send_timeout", 5000));
+        producer.setSendMsgTimeout(number("send_timeout", 30_000));
         producer.setRetryTimesWhenSendFailed(number("retries", 2));
         producer.setCompressMsgBodyOverHowmuch(number("compress_over", 4096));
         producer.setVipChannelEnabled(text("vip", "false").equals("true"));
