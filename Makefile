@@ -2,7 +2,7 @@
 # make test-all   all tests                            make test ARGS="tests/engine -k recovery"   some of the quick ones
 # make watch      the quick tests of what changed, at each save
 # make test-long  those that make test leaves out; CI runs both
-# make proof      what takes longer: 20 kills, memory from 1 GiB to 4, 10,000 stores broken at random; hours
+# make proof      what takes hours: 20 kills, memory from 1 GiB to 4, 10,000 broken stores, 10^6 power cuts
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
 # make check      style, format and types              make fix       formats and repairs what ruff can
@@ -27,7 +27,7 @@ prepare = { test $(VENV)/.bytecode -nt $(VENV)/.core || { $(BIN)/python -m compi
           && $(BIN)/python -m compileall -q manage.py broker_store mqadmin \
           && echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 
-.PHONY: all run serve test test-long test-all watch proof prove-stores check fix bench deps pipeline docs clean
+.PHONY: all run serve test test-long test-all watch proof prove-stores prove-crashes check fix bench deps pipeline docs clean
 all: check test
 
 run: $(VENV)/.core
@@ -49,12 +49,14 @@ test test-long test-all proof: $(VENV)/.dev
 	@$(prepare)
 	@mkdir -p $(BROKER_DATA_DIR) && $(BIN)/python manage.py collectstatic -v 0 --noinput
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(LEFT_OUT) $(ARGS)
-proof: prove-stores
+proof: prove-stores prove-crashes
 watch: $(VENV)/.dev
 	@mkdir -p $(BROKER_DATA_DIR)
 	@$(BIN)/watchfiles '$(BIN)/python -m tests.support.affected' broker_store mqadmin templates tests
 prove-stores: $(VENV)/.dev
 	$(BIN)/python -m tests.support.broken_stores
+prove-crashes: $(VENV)/.dev
+	$(BIN)/python -m tests.support.explore_crashes
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

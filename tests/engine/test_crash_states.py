@@ -1,8 +1,8 @@
 """Whatever a power cut leaves, the store keeps its word (docs/durability.md sections 2 and 3).
 
-Each run opens 20,000 states in the two flush modes, by five sets of rules of file systems
-(`tests/support/name_rules.py`). `CRASH_STATES` in the environment is another number; `python -m
-tests.support.explore_crashes` opens 10^6 states of random lives. A violation prints the command that makes
+Each run opens 8,000 states in the two flush modes, by five sets of rules of file systems
+(`tests/support/name_rules.py`). `CRASH_STATES` in the environment is another number; `make prove-crashes`
+opens 10^6 states of random lives, others each time. A violation prints the command that makes
 its state again; its life goes into LIVES_THAT_FAILED when the cause is gone.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.crash_states import Choice, Exploration, Life, choices, contents_of, explore
 from tests.support.name_rules import RULES
 
-STATES = int(os.environ.get("CRASH_STATES", "20000"))
+STATES = int(os.environ.get("CRASH_STATES", "8000"))
 STATES_PER_LIFE = 400
 STEPS = 60
 # (seed, steps, states): each of these once lost, altered or refused something.

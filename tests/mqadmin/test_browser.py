@@ -79,7 +79,7 @@ def _dashboard(directory: Path, state: str) -> Iterator[str]:
         assert line.startswith("READY "), line
         yield line.split()[1].rstrip("/")
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ class Export {
 
     static List<Object> run(DefaultMQAdminExt admin, String nameserver) throws Exception {
         Export one = new Export(admin);
-        one.reader.setNamesrvAddr(nameserver);
+        Interop.connect(one.reader, nameserver);
         one.reader.start();
         try {
             one.topics();

@@ -5,6 +5,7 @@ import java.util.concurrent.atomic.*;
 import org.apache.rocketmq.client.consumer.*;
 import org.apache.rocketmq.client.consumer.listener.*;
 import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
@@ -28,6 +29,7 @@ import org.apache.rocketmq.common.message.*;
  * `send until=eof`, `send trace=` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
  */
 public class Interop {
+    static final long TIMEOUT_MS = 30_000;
     static String nameserver;
     static final Map<String, String> options = new HashMap<>();
 
@@ -60,14 +62,20 @@ public class Interop {
         Runtime.getRuntime().halt(0);   // a client's daemons may take seconds to notice
     }
 
+    /** The name server to ask, and how long for: a client that has just started on a busy machine may need seconds. */
+    static void connect(ClientConfig client, String nameserver) {
+        client.setNamesrvAddr(nameserver);
+        client.setMqClientApiTimeout((int) TIMEOUT_MS);
+    }
+
     // ---- sending
 
     static DefaultMQProducer producer() throws Exception {
         String trace = text("trace", null);
         DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"), trace != null, trace);
-        producer.setNamesrvAddr(nameserver);
+        connect(producer, nameserver);
         producer.setInstanceName("p" + System.nanoTime());
-        producer.setSendMsgTimeout(number("send_timeout", 30_000));
+        producer.setSendMsgTimeout(number("send_timeout", (int) TIMEOUT_MS));
         producer.setRetryTimesWhenSendFailed(number("retries", 2));
         producer.setCompressMsgBodyOverHowmuch(number("compress_over", 4096));
         producer.setVipChannelEnabled(text("vip", "false").equals("true"));
@@ -187,7 +195,7 @@ public class Interop {
     static void consume() throws Exception {
         String trace = text("trace", null);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"), trace != null, trace);
-        consumer.setNamesrvAddr(nameserver);
+        connect(consumer, nameserver);
         consumer.setInstanceName(text("instance", "c" + System.nanoTime()));
         switch (text("from", "first")) {
             case "last": consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET); break;
@@ -198,6 +206,7 @@ public class Interop {
         consumer.setMaxReconsumeTimes(number("max_reconsume", -1));
         consumer.setVipChannelEnabled(text("vip", "false").equals("true"));
         consumer.setPersistConsumerOffsetInterval(1000);
+        consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);   // so that all that was handled is committed
         for (String topic : topics()) consumer.subscribe(topic, text("tags", "*"));
         int failEvery = number("fail_every", 0), failTimes = number("fail_times", 1), level = number("level", 0);
         AtomicInteger left = new AtomicInteger(number("n", Integer.MAX_VALUE));
@@ -237,7 +246,7 @@ public class Interop {
 
     static DefaultMQPullConsumer puller() throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(text("group", "interop_puller"));
-        consumer.setNamesrvAddr(nameserver);
+        connect(consumer, nameserver);
         consumer.setInstanceName("q" + System.nanoTime());
         consumer.start();
         return consumer;
@@ -260,7 +269,7 @@ public class Interop {
 
     static void poll() throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(text("group", "interop_poller"));
-        consumer.setNamesrvAddr(nameserver);
+        connect(consumer, nameserver);
         consumer.setInstanceName("l" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommitIntervalMillis(1000);

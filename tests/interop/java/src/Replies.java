@@ -21,7 +21,7 @@ class Replies {
 
     static void answer(String nameserver, DefaultMQProducer producer, String group, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameserver);
+        Interop.connect(consumer, nameserver);
         consumer.setInstanceName("r" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");

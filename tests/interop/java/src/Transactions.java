@@ -9,7 +9,7 @@ class Transactions implements TransactionListener {
 
     static void run(String nameserver, String group, int n, java.util.function.IntFunction<Message> message) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(group);
-        producer.setNamesrvAddr(nameserver);
+        Interop.connect(producer, nameserver);
         producer.setInstanceName("t" + System.nanoTime());
         producer.setTransactionListener(new Transactions());
         producer.start();
