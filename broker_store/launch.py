@@ -178,7 +178,7 @@ def prepare(argv: list[str]) -> Launch:
         raise ConfigError(
             "--data",
             str(data),
-            "a store that is only looked at is not written to: give a directory outside of it",
+            "a store that is only inspected is not written to: give a directory outside of it",
         )
     disk = Disk()
     disk.make_directory(data)

@@ -206,15 +206,15 @@ MEANINGS = {
     ),
     "timer-wheel": Meaning(
         f"The wheel of timer messages has not the length of all wheels. {_START_REFUSED}",
-        "It is moved away and made anew from the timer log.",
+        "It is moved away and made again from the timer log.",
     ),
     "timer-slot": Meaning(
-        "The wheel does not name the newest message of a second. This broker makes the wheel anew at "
+        "The wheel does not name the newest message of a second. This broker makes the wheel again at "
         "each start; Apache's would lose these messages.",
         _NEW_WHEEL,
     ),
     "timer-slots": Meaning(
-        "More slots of the wheel differ from the timer log than were looked at one by one: the "
+        "More slots of the wheel differ from the timer log than were compared one by one: the "
         "others may be wrong or right, and units of another second than their message says may be "
         "among those that they name.",
         _NEW_WHEEL,

@@ -45,7 +45,7 @@ class FilePlaces:
         if not isinstance(places, dict) or not all(type(offset) is int for offset in places.values()):
             raise FormatError(
                 f"{self._path} holds no places of a consumer (a JSON object of offsets); move it "
-                f"away to begin anew"
+                f"away to start over"
             )
         return places
 

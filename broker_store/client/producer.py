@@ -261,7 +261,7 @@ class Producer:
             message = Outgoing(message)
         if message.waits:
             raise MisuseError(
-                "a message of a batch cannot wait for a time: brokers look at the batch as a whole; "
+                "a message of a batch cannot wait for a time: brokers treat a batch as one message; "
                 "send it alone"
             )
         unique_key = self._keys.make()
@@ -384,7 +384,7 @@ class Producer:
             if isinstance(error, ClientError):
                 raise
             raise RequestTimeout(
-                f"nobody replied to the request in topic {topic} within {timeout:g} s"
+                f"no reply came to the request in topic {topic} within {timeout:g} s"
             ) from None
         finally:
             self._replies.forget(correlation)

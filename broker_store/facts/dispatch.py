@@ -1,5 +1,5 @@
-"""The steps after the end of the log: how far each step has come, in bytes and in the age of the first record
-it lacks.
+"""The steps that follow the end of the log: how far each has come, in bytes and in the age of the first
+record it lacks.
 
 The log's end runs ahead; four follow it. Queues and index are filled by one pass here, so they stand at one
 position. In the files that a crash left, or Apache's broker, each stands for itself.
@@ -262,4 +262,4 @@ def _distance(sink: Sink) -> str:
         return "at the end of the log"
     age = sink.behind_ms
     said = "" if age is None else f" and {age / 1000:,.1f} s" if age >= 1000 else f" and {age} ms"
-    return f"{sink.behind_bytes:,} bytes{said} behind the end of the log"
+    return f"{sink.behind_bytes:,} bytes{said} before the end of the log"

@@ -337,8 +337,8 @@ class _Lookup:
             dispatched, confirmed = positions.dispatched, positions.confirmed
             if dispatched is not None and confirmed is not None and confirmed > dispatched:
                 why = (
-                    f"the index is filled up to position {dispatched:,} of {confirmed:,}: messages behind "
-                    f"are not found yet"
+                    f"the index is filled up to position {dispatched:,} of {confirmed:,}: messages after "
+                    f"it are not found yet"
                 )
                 self._steps.append(
                     BehindStep(us=self._us(), log_offset=dispatched, bytes=confirmed - dispatched, why=why)
@@ -351,7 +351,7 @@ class _Lookup:
         if missing is not None:
             why = (
                 f"the message at position {missing:,} has a key and is not in the index, nor are those "
-                f"behind it"
+                f"after it"
             )
             self._steps.append(BehindStep(us=self._us(), log_offset=missing, bytes=None, why=why))
 

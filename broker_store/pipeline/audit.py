@@ -127,7 +127,7 @@ class _Audit:
         self.counts: dict[str, int] = {}
 
     def run(self) -> dict:
-        self.on_progress("looking at the files", 0, 0)
+        self.on_progress("reading the files", 0, 0)
         # First how far the log may be read, then what queues and index have: so they have all of it.
         has_log = self.disk.is_directory(self.store / "commitlog")
         self.files = splits.log_files(self.store, self.disk, self.live) if has_log else []
@@ -346,7 +346,7 @@ class _Audit:
             if one.damaged_more:
                 path, base, _ = self._file_of(one.damaged[-1][0])
                 at, more = one.damaged[-1][0] - base, one.damaged_more
-                what = f"{more} more stretches without a good record behind this one"
+                what = f"{more} more stretches without a good record after this one"
                 self.report.add(ERROR, rules.BAD_RECORD, path, at, what, more)
         joined: dict[tuple, Fault] = {}
         for fault in (fault for one in found for fault in one.faults):

@@ -142,7 +142,7 @@ def lineage(
     rows = reader_of(spark, store, live_page)(columns=columns, damage=damage, **only)
     named = [f.col("properties")[name] == key for name in ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")]
     with reporting(spark, on_progress) as on_progress:
-        on_progress("looking for the key", 0, 0)
+        on_progress("searching for the key", 0, 0)
         own = rows.where(f.array_contains("keys", key) | (f.col("unique_key") == key) | named[0] | named[1])
         found = [row.asDict() for row in own.orderBy("log_offset").limit(MAX_LINEAGE + 1).collect()]
     return {

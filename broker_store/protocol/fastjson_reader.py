@@ -28,7 +28,7 @@ class Reader:
     def read(self) -> object:
         value, at = self._value(self._skip(0), 0)
         if at != len(self.text):
-            raise ValueError(f"something behind the value at {at}")
+            raise ValueError(f"something after the value at {at}")
         self.text.encode()
         return value
 

@@ -46,7 +46,7 @@ CODES: dict[str, tuple[int, str, str]] = {
     "csrf": (403, "CSRF check failed", "send the csrftoken cookie's value as X-CSRFToken, or use a token"),
     "not_writable": (403, "Topic is not writable", "give the topic or the broker write permission"),
     "not_readable": (403, "Topic is not readable", "give the topic or the broker read permission"),
-    "not_found": (404, "Not found", "look at the list it should be in"),
+    "not_found": (404, "Not found", "see the list it should be in"),
     "topic_not_found": (404, "Topic not found", "create it with POST /api/v1/topics"),
     "group_not_found": (404, "Group not found", "create it with POST /api/v1/groups"),
     "queue_not_found": (404, "Queue not found", "the topic's page says how many queues it has"),

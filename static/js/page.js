@@ -8,13 +8,13 @@
     if (field) for (const element of document.querySelectorAll(`[data-field="${field}"]`)) element.classList.toggle("lit", on);
   };
   // What a field is stands in its row; a line above the bytes says it of the one that is pointed at.
-  const tell = (event) => {
-    const field = event.target.closest?.("[data-field]")?.dataset.field, line = document.querySelector("[data-told]:not(tr)");
+  const describe = (event) => {
+    const field = event.target.closest?.("[data-field]")?.dataset.field, line = document.querySelector("[data-description]:not(tr)");
     const row = field && document.querySelector(`tr[data-field="${field}"]`);
-    if (line && row) line.textContent = row.dataset.told;
+    if (line && row) line.textContent = row.dataset.description;
   };
   for (const [name, on] of [["mouseover", true], ["focusin", true], ["mouseout", false], ["focusout", false]]) {
-    addEventListener(name, (event) => { light(event, on); if (on) tell(event); });
+    addEventListener(name, (event) => { light(event, on); if (on) describe(event); });
   }
   // Arrow keys step through the fields of the bytes; each field's first bytes take the focus, and a link follows Enter.
   addEventListener("keydown", (event) => {

@@ -4,7 +4,7 @@
 
 (() => {
   const section = document.getElementById("slots"), canvas = section.querySelector("[data-slots]");
-  const scale = section.querySelector("[data-scale]"), told = document.getElementById("cell-told"), stretch = section.querySelector("[data-stretch]");
+  const scale = section.querySelector("[data-scale]"), description = document.getElementById("cell-description"), stretch = section.querySelector("[data-stretch]");
   const shown = JSON.parse(document.getElementById("slots-data").textContent);
   const percent = (share) => `${(share * 100).toFixed(1)} %`, grouped = new Intl.NumberFormat("en");
   let pointed = -1, fetching = false;
@@ -39,15 +39,15 @@
     section.querySelector("[data-scale-low]").textContent = percent(low);
     section.querySelector("[data-scale-high]").textContent = percent(high);
   };
-  const tell = () => {
+  const describe = () => {
     if (pointed < 0) return;
     const first = pointed * shown.cell_slots;
-    told.textContent = `Cell ${grouped.format(pointed)}: slots ${grouped.format(first)} to ${grouped.format(first + room(pointed) - 1)}, ${grouped.format(shown.cells[pointed])} used, ${percent(share(pointed))}`;
+    description.textContent = `Cell ${grouped.format(pointed)}: slots ${grouped.format(first)} to ${grouped.format(first + room(pointed) - 1)}, ${grouped.format(shown.cells[pointed])} used, ${percent(share(pointed))}`;
   };
   const point = (cell) => {
     if (cell === pointed || cell < 0 || cell >= shown.cells.length) return;
     pointed = cell;
-    tell();
+    describe();
     draw();
   };
 
@@ -74,7 +74,7 @@
     fetching = true;
     try {
       const answer = await fetch(`/api/v1/store/index/${shown.name}/slots`);
-      if (answer.ok) { const whole = await answer.json(); take(whole.cells, Number(whole.at_ms)); draw(); tell(); }
+      if (answer.ok) { const whole = await answer.json(); take(whole.cells, Number(whole.at_ms)); draw(); describe(); }
     } finally { fetching = false; }
   };
   section.addEventListener("live", (event) => {
@@ -90,7 +90,7 @@
       shown.at_ms = frame.at_ms;
     }
     draw();
-    tell();
+    describe();
   });
 
   // ---- from file to file

@@ -355,7 +355,7 @@ async def test_a_request_gets_the_reply_of_who_consumes_it(cluster, producer):
 
 
 async def test_a_request_that_nobody_answers_ends_in_time(producer):
-    with pytest.raises(RequestTimeout, match="nobody replied"):
+    with pytest.raises(RequestTimeout, match="no reply came"):
         await producer.request("Prices", b"AAPL", timeout=0.2)
     assert producer._replies._requests == {}
 

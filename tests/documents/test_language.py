@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents.test_references import texts_of
+from tests.support import syntax
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,10 +92,21 @@ def _blanked(pattern: re.Pattern[str], text: str) -> str:
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
+def sentences_of(source: str) -> list[tuple[int, str]]:
+    """Return (line, text) of each string of several words: errors, reasons, help of commands."""
+    return [
+        (node.lineno, node.value)
+        for node in ast.walk(syntax.tree_of(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+    ]
+
+
 def texts(name: str, source: str, in_comments: re.Pattern[str]) -> list[tuple[int, str]]:
-    """Return (line, text) of each text of a file that is read as language."""
+    """Return (line, text) of each text of a file that is read as language: of a test its docstrings and
+    comments, of the program its messages too."""
     if name.endswith(".py"):
-        return [(line, _blanked(_CODE, text)) for line, text in texts_of(source, in_comments)]
+        found = [(line, _blanked(_CODE, text)) for line, text in texts_of(source, in_comments)]
+        return found if name.startswith("tests/") else found + sentences_of(source)
     return [(1, _blanked(_CODE if name.endswith(".md") else _MARKUP, source))]
 
 
@@ -115,7 +128,7 @@ def found_in(name: str, source: str) -> list[str]:
             for found in word.finditer(unbroken):
                 at = line + text.count("\n", 0, found.start())
                 places.append((at, f"{at}: {found[0]!r}: {advice}"))
-    return [place for _, place in sorted(places)]
+    return [place for _, place in sorted(set(places))]  # a docstring is a string of several words too
 
 
 def test_no_file_uses_such_words():
@@ -132,6 +145,8 @@ def test_no_file_uses_such_words():
     [
         ("a.py", '"""Whoever asks is told."""\n', ["Whoever", "told"]),
         ("a.py", "x = 'told'  # made anew\n", ["anew"]),
+        ("a.py", "raise ValueError('nobody replied')\n", ["nobody"]),
+        ("tests/a.py", "raise ValueError('nobody replied')\n", []),
         ("a.py", "# How far behind a reader is; behind a proxy\n", []),
         ("a.py", "# the record behind it, which it\n# looks at\n", ["behind", "looks at"]),
         ("a.py", "# `told` is a name\ntold = 1\n", []),

@@ -46,7 +46,7 @@ def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store)
     assert race.sinks["dispatched"].behind_bytes == race.sinks["dispatched"].behind_ms == 0
     assert race.slowest == "flushed"
     assert race.sentence.startswith(
-        f"The slowest is “Flushed”, {lacks.behind_bytes:,} bytes and 30 ms behind the end of the log"
+        f"The slowest is “Flushed”, {lacks.behind_bytes:,} bytes and 30 ms before the end of the log"
     )
 
 

@@ -149,7 +149,7 @@ def test_a_store_that_this_user_may_not_enter_is_refused_with_what_to_do(tmp_pat
     root = stores.unpack("clean-small", tmp_path)
     with pytest.raises(
         StoreError,
-        match="looking at it failed: Permission denied; read the store as the user that owns it, or let "
+        match="reading its attributes failed: Permission denied; read the store as the user that owns it, or let "
         "this user read and enter ",
     ):
         monkeypatch.setattr(os, "lstat", of_a_closed_directory)

@@ -557,21 +557,21 @@ def test_bytes_are_stepped_through_by_keyboard_and_pointers_lead_around(page, ad
     page.goto(f"{address}/store/bytes/?kind=consumequeue&topic=TopicX&queue=1&unit=0")
     page.focus("[data-hex]")
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("[data-told]:not(tr)").startswith(
+    assert page.inner_text("[data-description]:not(tr)").startswith(
         "log offset = 0 — where the message's record begins"
     )
     assert page.locator("tr.lit").count() == 1
     page.keyboard.press("Enter")
     page.wait_for_url("**/store/bytes/?kind=commitlog&offset=0")
     page.hover(".run[data-field=body_crc]")
-    assert "(right)" in page.inner_text("[data-told]:not(tr)")
+    assert "(right)" in page.inner_text("[data-description]:not(tr)")
     page.click("text=Index entry of its key k1")
     page.wait_for_url("**/store/bytes/?kind=index&name=*&entry=2")
     page.focus("[data-hex]")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
-    assert page.inner_text("[data-told]:not(tr)").startswith("log offset = 0 — ")
+    assert page.inner_text("[data-description]:not(tr)").startswith("log offset = 0 — ")
     page.keyboard.press("Enter")
     page.wait_for_url("**/store/bytes/?kind=commitlog&offset=0")
     page.select_option("#kind", "index")
@@ -732,22 +732,25 @@ def test_the_heat_map_is_drawn_told_and_kept_up_to_date(page, address):
     page.focus("[data-slots]")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowLeft")
-    told = page.inner_text("#cell-told")
+    told = page.inner_text("#cell-description")
     assert told.startswith("Cell 99: slots 49,500 to 49,999, 3") and told.endswith(" %")
     drawn = """() => { const canvas = document.querySelector('[data-slots]'), data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
                        return new Set(new Uint32Array(data.buffer)).size; }"""
     assert page.evaluate(drawn) > 5
     # A cell that moves: its numbers change under the pointer, and with them those of the tables.
     page.keyboard.press("Home")
-    before = page.inner_text("#cell-told"), page.inner_text("#slots [data-path=counted]")
+    before = page.inner_text("#cell-description"), page.inner_text("#slots [data-path=counted]")
     assert before[0].startswith("Cell 0: ")
     page.wait_for_function(
-        "([told, counted]) => document.querySelector('#cell-told').textContent !== told && "
+        "([told, counted]) => document.querySelector('#cell-description').textContent !== told && "
         "document.querySelector('#slots [data-path=counted]').textContent !== counted",
         arg=before,
     )
     page.hover("[data-slots]", position={"x": 3, "y": 300})
-    assert int(page.inner_text("#cell-told").split(":")[0].removeprefix("Cell ").replace(",", "")) % 100 == 0
+    assert (
+        int(page.inner_text("#cell-description").split(":")[0].removeprefix("Cell ").replace(",", "")) % 100
+        == 0
+    )
     page.check("[data-stretch]")
     assert page.inner_text("[data-scale-low]") != "0.0 %"
     page.click("text=Count the chains")

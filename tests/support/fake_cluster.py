@@ -1423,7 +1423,7 @@ class FakeIndex(_Part):
                 us=us,
                 log_offset=52_000,
                 bytes=4_000,
-                why="the index is filled up to position 52,000 of 56,000: messages behind are not found yet",
+                why="the index is filled up to position 52,000 of 56,000: messages after it are not found yet",
             ),
             StopStep(
                 us=us,

@@ -215,7 +215,7 @@ class SimulatedDisk(Disk):
 
     def _file(self, path: Path) -> File:
         if path not in self.files:
-            raise StoreError(f"{path}: looking at it failed: no such file")
+            raise StoreError(f"{path}: reading its attributes failed: no such file")
         return self.files[path]
 
     def make_directory(self, path: Path, *, sync: bool = True) -> None:

@@ -187,7 +187,7 @@ class _Planner:
         abort = self._root / "abort"
         if not self._disk.exists(abort):
             what = (
-                "Mark the store as not closed in order, so that a start looks at all of it if this "
+                "Mark the store as not closed in order, so that a start scans all of it if this "
                 "repair does not end."
             )
             yield Mark(abort, None, 0, what)

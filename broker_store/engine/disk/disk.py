@@ -91,7 +91,7 @@ class Disk:
             is_directory = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                raise store_error(error, "looking at it", path) from error
+                raise store_error(error, "reading its attributes", path) from error
             if os.path.lexists(path):
                 raise DamagedStoreError(
                     "is a link that leads nowhere",
@@ -133,7 +133,7 @@ class Disk:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return False
-            raise store_error(error, "looking at it", path) from error
+            raise store_error(error, "reading its attributes", path) from error
 
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
@@ -144,7 +144,7 @@ class Disk:
         try:
             found = os.lstat(path)
         except OSError as error:
-            raise store_error(error, "looking at it", path) from error
+            raise store_error(error, "reading its attributes", path) from error
         if not stat.S_ISREG(found.st_mode):
             raise DamagedStoreError("is no regular file", file=str(path), advice="Move it out of the store.")
         return found.st_size
@@ -153,14 +153,14 @@ class Disk:
         try:
             return os.lstat(path).st_mtime_ns // 1_000_000
         except OSError as error:
-            raise store_error(error, "looking at it", path) from error
+            raise store_error(error, "reading its attributes", path) from error
 
     def allocated_bytes(self, path: Path) -> int:
         """Return the disk blocks of the file, in bytes."""
         try:
             return os.lstat(path).st_blocks * 512
         except OSError as error:
-            raise store_error(error, "looking at it", path) from error
+            raise store_error(error, "reading its attributes", path) from error
 
     def create_region(self, path: Path, size: int) -> Region:
         """Make a new file of full length, no blocks yet, and map it. The name is not synced."""

@@ -86,7 +86,7 @@ class StoreLock:
             os.close(removed)
             return
         except OSError as error:
-            raise store_error(error, "looking at the lock", self.path) from error
+            raise store_error(error, "reading the lock", self.path) from error
         own = os.fstat(self._descriptor)
         if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
             raise StoreLockedError(

@@ -193,7 +193,7 @@ class Region:
                     raise
             return end
         except OSError as error:
-            raise store_error(error, "looking for data", self.path) from error
+            raise store_error(error, "searching for data", self.path) from error
         finally:
             os.close(descriptor)
 

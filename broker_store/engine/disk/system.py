@@ -122,7 +122,7 @@ def require_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise store_error(error, "looking at it", path) from error
+        raise store_error(error, "reading its attributes", path) from error
     if not stat.S_ISREG(found.st_mode):
         raise DamagedStoreError("is no regular file", file=str(path), advice="Move it out of the store.")
 

@@ -132,7 +132,7 @@ def _stamp_doubt(parts: RecoveryParts) -> str:
     """Return words for a log stamp that no record can have yet, empty for any other."""
     is_future = parts.checkpoint.stamps.physic_msg_timestamp > parts.report.started_ms + _DAY_MS
     return (
-        ", a time that is still to come: the checkpoint is damaged, or this machine's clock is behind"
+        ", a time that is still to come: the checkpoint is damaged, or this machine's clock is slow"
         if is_future
         else ""
     )

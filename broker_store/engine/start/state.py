@@ -76,7 +76,7 @@ class Contradicted:
             file=str(file.path),
             offset=self.log_offset - file.base,
             advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would "
-            f"do; or start with --accept-damage: the record is believed, and"
+            f"do; or start with --accept-damage: the record is taken as right, and"
             " placeholders take the offsets of the units, so that none is given again.",
         )
 

@@ -192,7 +192,7 @@ class Log(SimpleCutter):
         if first.what not in ("record", "blank"):
             found = self._record_after(first.at)
             if found is None:
-                return jump(title, None, "none was found behind it in this file")
+                return jump(title, None, "none was found after it in this file")
             return jump(title, self.pointer(found))
         at = first.at + first.length
         head = self._head(at) if at < self.file.size else None
@@ -201,7 +201,7 @@ class Log(SimpleCutter):
         following = self._next_file()
         if following is None:
             return jump(title, None, "there is no further file")
-        return jump(title, following, "" if head is None else "behind the end of this file")
+        return jump(title, following, "" if head is None else "after the end of this file")
 
     def _next_file(self) -> Pointer | None:
         following = [base for base, _, _ in self.directory.log_files() if base > self.file.base]

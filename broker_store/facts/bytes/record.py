@@ -19,7 +19,7 @@ _MEANINGS = {
     "queue_id": "the queue of the topic",
     "flag": "a number of the producer's own",
     "queue_offset": "place in the queue: the number of its unit there",
-    "log_offset": "place in the commit log; a record that states another place is not believed",
+    "log_offset": "place in the commit log; a record that states another place is not trusted",
     "sys_flag": "compression, transaction and address bits",
     "born_timestamp": "when the producer made it, by the producer's clock",
     "born_address": "address of the producer",

@@ -51,7 +51,7 @@ def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Jo
         complete=is_complete,
         reason=""
         if is_complete
-        else f"copies were looked for during {SEARCH_SECONDS:g} s, and there may be more",
+        else f"copies were searched for during {SEARCH_SECONDS:g} s, and there may be more",
     )
 
 

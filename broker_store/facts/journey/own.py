@@ -97,7 +97,7 @@ def _queue_words(facts: StoreFacts, message: StoredMessage, found: UnitReference
     if span is not None and message.queue_offset >= span[1]:
         return (
             "waiting",
-            f"{where} is behind the queue's end, which is {span[1]:,}: no reader gets it yet.",
+            f"{where} is after the queue's end, which is {span[1]:,}: no reader gets it yet.",
         )
     return "done", f"{where}; {found.why}."
 

@@ -164,9 +164,7 @@ class EmbeddedSearch(Search):
         if (doubt := damage_doubt(damaged)) is not None:
             reasons.append(doubt)
         if len(topics) > MAX_TOPICS_OF_AN_ID:
-            reasons.append(
-                f"{MAX_TOPICS_OF_AN_ID} of {len(topics)} topics were looked through; name the topic"
-            )
+            reasons.append(f"{MAX_TOPICS_OF_AN_ID} of {len(topics)} topics were searched; name the topic")
         reasons += filter(None, (store.index_doubt,))
         return Found([], not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
