@@ -151,6 +151,7 @@ VALUES_OF_MQADMIN = {
     "processes",
     "repeated_log",
     "scheduler",
+    "sql92",
     "throttle",
     "turns",
     "__version__",

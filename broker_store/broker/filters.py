@@ -8,16 +8,13 @@ compare the text. Expressions are bounded because some clients send theirs with 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt, text_excerpt
-from broker_store.formats import properties
 from broker_store.formats.java_hash import java_hash
 from broker_store.protocol import client_bodies
 from broker_store.sql92.errors import ExpressionError
-from broker_store.sql92.expression import Expression
-from broker_store.sql92.program import program_of
+from broker_store.sql92.property_filter import PropertyFilter, filter_of
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -61,35 +58,12 @@ class Subscription:
         }
 
 
-class PropertyFilter:
-    """A compiled SQL92 expression over stored properties. Any thread may use it."""
-
-    __slots__ = ("_names", "expression", "program")
-
-    def __init__(self, expression: Expression):
-        self.expression = expression
-        self.program = program_of(expression.tree, expression.names)
-        self._names = properties.any_of(expression.names) if expression.names else None
-
-    @property
-    def steps(self) -> int:
-        return self.expression.nodes
-
-    def passes(self, encoded: bytes) -> bool:
-        """Return whether a message with this stored properties string passes. Only the properties that the
-        expression names are read."""
-        return self.expression.matches(
-            {} if self._names is None else properties.get_some(encoded, self._names)
-        )
-
-
-@lru_cache(maxsize=256)  # clients that pull with a subscription send the same text with each pull
 def property_filter(text: str, expression_type: str) -> PropertyFilter:
     """Return the filter of an expression of another type than TAG. Raises FilterError."""
     if expression_type != SQL92:
         raise FilterError(f"there is no filter of type {text_excerpt(expression_type, 20)!r}")
     try:
-        return PropertyFilter(Expression(text))
+        return filter_of(text)
     except ExpressionError as error:
         raise FilterError(str(error), error.remark) from None
 

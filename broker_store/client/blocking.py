@@ -243,16 +243,17 @@ class PushConsumer(_Blocking[push_consumer.PushConsumer]):
 
     __init__ = _made_as(push_consumer.PushConsumer)
 
-    def subscribe(self, topic: str, tags: str = ALL) -> Self:
-        """Add a topic; all consumers of a group must subscribe alike."""
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> Self:
+        """Add a topic, with tags or with a SQL92 expression over properties; all consumers of a group must
+        subscribe alike."""
         if self._thread is None:
-            self._client.subscribe(topic, tags)
+            self._client.subscribe(topic, tags, sql=sql)
         else:
-            self._run(self._subscribe(topic, tags))
+            self._run(self._subscribe(topic, tags, sql))
         return self
 
-    async def _subscribe(self, topic: str, tags: str) -> None:
-        self._client.subscribe(topic, tags)
+    async def _subscribe(self, topic: str, tags: str, sql: str | None) -> None:
+        self._client.subscribe(topic, tags, sql=sql)
 
     def start(self, handler: Handler | None = None) -> Self:
         """Join the group and begin to call `handler`, in threads, until the `with` block ends. Raises

@@ -62,16 +62,18 @@ class PullConsumer:
         *,
         max_count: int = MAX_COUNT,
         tags: str = ALL,
+        sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
         """Read from `offset` on. With `wait_ms` the broker waits up to that long for a new message before it
         answers.
 
-        Raises ClientError; FieldError and FormatError for an invalid answer.
+        It gives messages with one of the tags, or those that the SQL92 expression `sql` passes. Raises
+        ClientError; FieldError and FormatError for an invalid answer; MisuseError.
         """
         # With version 0 the broker uses the expression of this request.
         return await self._reader.pull(
-            queue, offset, make_subscription(queue.topic, tags, 0), max_count, wait_ms
+            queue, offset, make_subscription(queue.topic, tags, 0, sql=sql), max_count, wait_ms
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:

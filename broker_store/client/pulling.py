@@ -9,7 +9,7 @@ from broker_store.client.message import ReceivedMessage, decode_messages
 from broker_store.client.session import Session
 from broker_store.client.subscription import wants
 from broker_store.formats.topics import PERM_READ
-from broker_store.protocol.client_bodies import Subscription
+from broker_store.protocol.client_bodies import Subscription, encode_client_check
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.headers import (
     PULL_SUBSCRIPTION,
@@ -95,6 +95,12 @@ class QueueReader:
         )
         kept = [message for message in messages if wants(subscription, message.tag)]
         return PullResult(PullStatus(int(answer.code)), kept, *numbers)
+
+    async def check(self, subscription: Subscription, broker_name: str) -> None:
+        """Ask a broker whether it can filter by a subscription. Raises ClientError with its reason if not."""
+        address = self._session.broker_address(await self._session.route(subscription.topic), broker_name)
+        body = encode_client_check(self._session.client_id, self._group, subscription)
+        await self._session.ask(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's offset at the broker; None when there is none."""

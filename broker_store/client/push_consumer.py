@@ -53,7 +53,7 @@ from broker_store.client.session import (
     Session,
     local_address,
 )
-from broker_store.client.subscription import ALL, make_subscription
+from broker_store.client.subscription import ALL, SQL92, make_subscription
 from broker_store.client.tasks import Task, send_back_level
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.formats.names import check_group, check_topic, retry_topic
@@ -171,9 +171,13 @@ class PushConsumer:
 
     # Life
 
-    def subscribe(self, topic: str, tags: str = ALL) -> PushConsumer:
-        """Add a topic; all consumers of a group must subscribe alike."""
-        self._subscriptions[check_topic(topic)] = make_subscription(topic, tags)
+    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> PushConsumer:
+        """Add a topic, with tags or with a SQL92 expression over properties (`sql="a > 5 AND b = 'x'"`).
+
+        All consumers of a group must subscribe alike. Raises MisuseError. The broker is asked at the start
+        whether an expression is valid.
+        """
+        self._subscriptions[check_topic(topic)] = make_subscription(topic, tags, sql=sql)
         if self._background:
             self._session.spawn(self._session.beat())
             self._assignment.wanted.set()
@@ -183,7 +187,7 @@ class PushConsumer:
         """Join the group and begin to call `handler`, or, without one, to read ahead for `async for`.
 
         Returns when the queues were assigned for the first time. Raises ClientError when no name server
-        answers, MisuseError.
+        answers, or a broker refuses a SQL92 expression; MisuseError.
         """
         if self._started or self._closed:
             raise MisuseError("a consumer is started once")
@@ -197,11 +201,14 @@ class PushConsumer:
             self._subscriptions[retry] = make_subscription(retry)
         self._places.load()
         self._session.start()
-        for topic in self._subscriptions:
+        for topic, subscription in self._subscriptions.items():
             try:
-                await self._session.route(topic)
+                route = await self._session.route(topic)
             except NoRouteError as error:
                 log.info("%s: %s", self.group, error)
+                continue
+            if subscription.expression_type == SQL92 and route.queues:
+                await self._reader.check(subscription, route.queues[0].broker_name)
         await self._session.beat()
         spawn = self._session.spawn
         if not self.orderly and handler is not None:

@@ -230,6 +230,11 @@ class ClientCheck:
     subscription: Subscription
 
 
+def encode_client_check(client_id: str, group: str, subscription: Subscription) -> bytes:
+    value = {"clientId": client_id, "group": group, "subscriptionData": subscription.to_json()}
+    return fastjson.dumps(value)
+
+
 def decode_client_check(body: bytes) -> ClientCheck:
     members = loads_object(body)
     subscription = Subscription.from_json(read_object(members, "subscriptionData"))

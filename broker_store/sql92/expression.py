@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from broker_store.sql92 import evaluation, nodes, parser
 from broker_store.sql92.errors import EvaluationError
 from broker_store.sql92.evaluation import Properties
-
-# Different texts that are kept compiled.
-_MAX_KEPT = 256
 
 
 class Expression:
@@ -42,9 +37,3 @@ class Expression:
             return self._evaluate(properties) is True
         except EvaluationError:
             return False
-
-
-@lru_cache(maxsize=_MAX_KEPT)
-def compile_expression(text: str) -> Expression:
-    """Return a compiled filter. Raises ExpressionError."""
-    return Expression(text)

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from broker_store.excerpts import text_excerpt
 from broker_store.sql92 import nodes
+from broker_store.sql92.errors import ExpressionError
 from broker_store.sql92.expression import Expression
 
 MAX_ODDITIES = 8
 _MAX_QUOTED = 40
+_MAX_ERROR = 400
+_MAX_KEPT = 256
+
+
+class Explained(NamedTuple):
+    """`error` says why an expression does not compile, None if it does."""
+
+    error: str | None
+    oddities: tuple[str, ...]
+
+
+@lru_cache(maxsize=_MAX_KEPT)  # a page that is updated asks again and again
+def explained(text: str) -> Explained:
+    """Return what is wrong with an expression, or odd."""
+    try:
+        return Explained(None, tuple(oddities(Expression(text))))
+    except ExpressionError as error:
+        return Explained(text_excerpt(str(error), _MAX_ERROR), ())
 
 
 def oddities(expression: Expression) -> list[str]:

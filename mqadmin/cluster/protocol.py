@@ -30,6 +30,7 @@ from broker_store.facts.slots import HeatMap
 from broker_store.facts.starts import StartReport
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats.record import StoredMessage
+from broker_store.messages import MessageFilter
 from broker_store.rest.answers import Receipt
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
@@ -162,14 +163,24 @@ class DeadLetters(Protocol):
 class Search(Protocol):
     """Finds messages."""
 
-    async def in_queue(self, topic: str, queue_id: int, offset: int, limit: int) -> Found:
-        """Messages of a queue from `offset` on. Raises NotFoundError, and Problem for a damaged message."""
+    async def in_queue(
+        self, topic: str, queue_id: int, offset: int, limit: int, passing: MessageFilter | None = None
+    ) -> Found:
+        """Messages of a queue from `offset` on; with `passing`, those that pass it. Raises NotFoundError, and
+        Problem for a damaged message, which a filtered search leaves out."""
 
     async def by_time(
-        self, topic: str, begin_ms: int | None, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES
+        self,
+        topic: str,
+        begin_ms: int | None,
+        end_ms: int,
+        limit: int,
+        budget: int = SCAN_BUDGET_BYTES,
+        passing: MessageFilter | None = None,
     ) -> Found:
         """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning the last
-        ones, newest first. `budget` bounds the bytes read. Raises NotFoundError."""
+        ones, newest first; with `passing`, those that pass it. `budget` bounds the bytes read. Raises
+        NotFoundError."""
 
     async def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first offset of a queue whose message was stored at or after a time. Raises NotFoundError."""
@@ -178,9 +189,17 @@ class Search(Protocol):
         """Why a search of a queue (None: of each queue) for a time is uncertain; None when it is not. Raises
         NotFoundError."""
 
-    async def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
-        """Messages of a topic with `key` among its keys or as its message id. Another key with the same hash
-        is left out. Raises NotFoundError."""
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
+        passing: MessageFilter | None = None,
+    ) -> Found:
+        """Messages of a topic with `key` among its keys or as its message id; with `passing`, those that pass
+        it. Another key with the same hash is left out. Raises NotFoundError."""
 
     async def by_id(self, id: str, topic: str | None = None) -> Found:
         """The message of an offset message id; or of a message id, which the index knows only together with

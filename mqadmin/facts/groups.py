@@ -59,6 +59,9 @@ class Subscription:
     topic: str
     expression: str | None
     clients: Small | None
+    expression_type: Annotated[str, "TAG or SQL92"] = "TAG"
+    error: Annotated[str, "why the broker gives these clients no message; empty: it does"] = ""
+    oddities: Annotated[str, "sentences on what the expression does that its author may not expect"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

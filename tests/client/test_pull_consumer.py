@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from broker_store.client import Producer, PullConsumer, PullStatus
-from broker_store.client.errors import NoRouteError
+from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.errors import MisuseError, NameError_
 
 
@@ -72,3 +72,15 @@ async def test_the_bounds_of_a_queue_and_its_offset_at_a_time(consumer):
     (message,) = (await consumer.pull(queue, 4)).messages
     assert await consumer.offset_by_time(queue, message.store_timestamp + 60_000) == 5
     assert await consumer.offset_by_time(queue, 0) == 0
+
+
+async def test_only_messages_that_an_expression_passes_are_read(cluster, consumer):
+    queue = (await consumer.queues("T"))[0]
+    result = await consumer.pull(queue, 0, sql="TAGS = 'A'")
+    assert [message.body for message in result.messages] == [b"1", b"3"]
+    assert (await consumer.pull(queue, 0, sql="a > 5")).status is PullStatus.NO_MATCHED_MESSAGE
+    with pytest.raises(AnswerError, match="parse the consumer's subscription failed"):
+        await consumer.pull(queue, 0, sql="a > 'x'")
+    for wrong in ({"sql": " "}, {"sql": "a = 1", "tags": "A"}):
+        with pytest.raises(MisuseError):
+            await consumer.pull(queue, 0, **wrong)

@@ -35,8 +35,8 @@ async def consume(cluster):
     """Starts consumers and closes them in the end."""
     started = []
 
-    async def consume(handler, topic="T", tags="*", group="g", **options):
-        consumer = PushConsumer(group, cluster.nameservers, **options).subscribe(topic, tags)
+    async def consume(handler, topic="T", tags="*", group="g", sql=None, **options):
+        consumer = PushConsumer(group, cluster.nameservers, **options).subscribe(topic, tags, sql=sql)
         started.append(consumer)
         return await consumer.start(handler)
 
@@ -72,6 +72,22 @@ async def test_only_wanted_tags_are_handed_out(producer, consume):
     await consume(inbox, tags="AaAa || C")
     messages = await inbox.next(6)
     assert sorted(int(message.body) for message in messages) == [0, 1, 2, 6, 7, 8]
+
+
+async def test_only_messages_that_an_expression_passes_are_handed_out(producer, consume):
+    inbox = Inbox()
+    await send(producer, 1, properties={"a": "9"})
+    await consume(inbox, sql="a > 5 AND TAGS IS NULL")
+    assert [message.body for message in await inbox.next(1)] == [b"0"]
+    for number in range(20):
+        await send(producer, 1, number, properties={"a": str(number)})
+    assert sorted(int(message.body) for message in await inbox.next(14)) == list(range(6, 20))
+
+
+async def test_an_expression_that_does_not_compile_stops_the_start(producer, consume):
+    await send(producer, 1)
+    with pytest.raises(AnswerError, match="Value ''x'' cannot be compared"):
+        await consume(Inbox(), sql="a > 'x'")
 
 
 async def test_a_plain_function_is_called_in_a_thread(producer, consume):

@@ -72,6 +72,40 @@ def test_a_consumer_gets_only_the_tags_it_asked_for(java):
     assert {line["key"] for line in received} == wanted
 
 
+SQL = "number BETWEEN 40 AND 150 AND TAGS IN ('TagA', 'TagC') AND (number <> 45 OR missing IS NOT NULL)"
+
+
+def _passes(line) -> bool:
+    number = int(line["key"].partition("key")[2])
+    return 40 <= number <= 150 and line["tag"] in ("TagA", "TagC") and number != 45
+
+
+def test_a_consumer_gets_only_what_its_expression_passes(java):
+    topic, group = names(java, "filtered", "sql-readers")
+    consumer = java.start("consume", group=group, topics=topic, sql=SQL)
+    try:
+        consumer.until_ready()
+        sent = acknowledged(java.run("send", topics=topic, n=200))
+        wanted = {line["key"] for line in sent if _passes(line)}
+        consumer.until(lambda lines: wanted <= {line.get("key") for line in lines}, 60)
+        received = [line for line in consumer.finish() if "topic" in line]
+    finally:
+        consumer.kill()
+    assert {line["key"] for line in received} == wanted and len(wanted) > 30
+    # From the beginning: a lite pull consumer, and one that sends the expression with each pull.
+    polled = java.run("poll", group=f"{group}-lite", topics=topic, n=len(wanted), sql=SQL, timeout=60_000)
+    assert {line["key"] for line in polled} == wanted
+    pulled = java.run("pull", group=f"{group}-pull", topics=topic, sql=SQL)
+    assert {line["key"] for line in pulled if "key" in line} == wanted
+
+
+def test_a_bad_expression_stops_a_consumer_at_its_start(java):
+    topic, group = names(java, "filtered-badly", "sql-beginners")
+    acknowledged(java.run("send", topics=topic, n=1))
+    with pytest.raises(AssertionError, match="CODE: 23  DESC: .*cannot be compared"):
+        java.run("consume", group=group, topics=topic, sql="number > 'x'", timeout=5_000)
+
+
 def test_a_batch_is_stored_as_its_messages(java):
     topic, group = names(java, "batched", "batch-readers")
     sent = acknowledged(java.run("send", topics=topic, n=320, mode="batch", per=32))

@@ -10,13 +10,13 @@ import json
 import pytest
 from numba import njit, types
 
-from broker_store.broker.filters import PropertyFilter
 from broker_store.engine.rows import Words
 from broker_store.formats import properties
 from broker_store.kernels import context as c
 from broker_store.kernels.judge import judge
 from broker_store.sql92.errors import ExpressionError
 from broker_store.sql92.expression import Expression
+from broker_store.sql92.property_filter import PropertyFilter
 from tests.support.hand_store import Clock, HandStore, small_settings
 from tests.support.stores import GOLDEN
 

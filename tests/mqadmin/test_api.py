@@ -631,3 +631,12 @@ async def test_files_of_a_topic_that_is_not_there_are_not_found(cluster, local, 
 
 def test_the_contract_names_the_kinds_of_jobs_that_there_are():
     assert set(get_args(NewJob.model_fields["kind"].annotation)) == set(kinds.KINDS)
+
+
+async def test_a_search_takes_a_sql92_expression(cluster, local):
+    for path in ("/topics/orders/messages?", "/messages?topic=orders&key=all&"):
+        answer = (await local.get(f"/api/v1{path}sql=KEYS%20ENDSWITH%20'0'")).json()
+        assert {message["keys"][1][-1] for message in answer["messages"]} == {"0"}
+        for bad in ("a%20%3E%20'x'", "a" * 8_193):
+            refused = await local.get(f"/api/v1{path}sql={bad}")
+            assert refused.status_code in (400, 422), path

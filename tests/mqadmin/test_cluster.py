@@ -28,6 +28,7 @@ from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
+from broker_store.sql92.property_filter import filter_of
 from broker_store.units import document_of, fields_of
 from mqadmin.cluster.embedded import search as embedded_search
 from mqadmin.cluster.embedded import store as embedded_store
@@ -754,3 +755,65 @@ def test_pauses_of_the_loop_are_given_in_microseconds():
     assert embedded_store.loop_pauses_of(pauses) == LoopPauses(
         longest_us=16_000_000, at_ms=1_763_999_984_000, longest_of_run_us=16_000_000
     )
+
+
+async def _search_by(cluster, text: str, **more) -> list[list[int]]:
+    """Return the numbers that each way of searching gives."""
+    passing = filter_of(text)
+    ways = [
+        await cluster.search.by_time("orders", None, FOR_EVER_MS, more.get("limit", 100), passing=passing),
+        await cluster.search.by_time("orders", 0, FOR_EVER_MS, more.get("limit", 100), passing=passing),
+        await cluster.search.in_queue("orders", 0, 0, more.get("limit", 100), passing),
+        await cluster.search.by_key("orders", "all", 0, FOR_EVER_MS, 100, passing),
+    ]
+    return [[int(stored.body.split()[1]) for stored in found.messages] for found in ways]
+
+
+async def test_a_search_takes_an_expression(cluster, monkeypatch):
+    monkeypatch.setattr(embedded_search, "STRETCH", 3)
+    monkeypatch.setattr(embedded_search, "JUDGED_AT_ONCE", 4)
+    await _fill(cluster)
+    fifth = "KEYS STARTSWITH 'key-5' OR KEYS STARTSWITH 'key-10' OR KEYS STARTSWITH 'key-16'"
+    assert await _search_by(cluster, fifth) == [[16, 10, 5], [5, 10, 16], [10, 16], [5, 10, 16]]
+    assert (await _search_by(cluster, "TAGS = 'paid'"))[1] == list(range(1, 20, 2))
+    assert await _search_by(cluster, "shop = 'rome'") == [[], [], [], []]
+    assert (await _search_by(cluster, "shop = 'berlin'", limit=3))[:3] == [[19, 18, 17], [0, 1, 2], [0, 2, 4]]
+    one = filter_of("shop = 'berlin'")
+    found = await cluster.search.in_queue("orders", 0, 0, 3, one)
+    assert (found.next_offset, found.complete) == (3, True)
+    newest = await cluster.search.by_time("orders", None, FOR_EVER_MS, 3, passing=one)
+    assert not newest.complete and "newest 3" in newest.reason
+
+
+async def test_a_search_with_an_expression_is_bounded(cluster, monkeypatch):
+    monkeypatch.setattr(embedded_search, "SCAN_BUDGET_BYTES", 1_000)
+    monkeypatch.setattr(embedded_search, "JUDGED_AT_ONCE", 2)
+    await _fill(cluster, 40)
+    never = filter_of("shop = 'rome'")
+    found = await cluster.search.in_queue("orders", 0, 0, 100, never)
+    assert found.messages == [] and not found.complete and 0 < found.next_offset < 20
+    assert f"stopped before offset {found.next_offset}" in found.reason
+    by_time = await cluster.search.by_time("orders", None, FOR_EVER_MS, 100, 1_000, never)
+    assert not by_time.complete and "stopped after" in by_time.reason
+
+
+async def test_the_page_of_a_group_says_what_is_odd_about_an_expression(cluster, process):
+    subscriptions = [
+        Subscription("orders", "NOT a = 1", "SQL92", version=1),
+        Subscription("bad", "a > 'x'", "SQL92", version=1),
+        Subscription("good", "a > 5", "SQL92", version=1),
+        Subscription("foo", "a > 5", "FOO", version=1),
+        Subscription("tags", "a || b", version=1),
+    ]
+    beat = Heartbeat("client", (), (ConsumerData("billing", subscriptions=tuple(subscriptions)),))
+    parts = process.parts
+    parts.clients.heartbeat(FakeChannel(1), beat, "JAVA", 479, wall_clock_ms())
+    shown = {one.topic: one for one in cluster.groups.detail("billing").subscriptions}
+    assert "There is no filter (yet)" in shown["good"].error
+    parts.property_filters.register("billing", parts.clients.consumer_group("billing").subscriptions.values())
+    shown = {one.topic: one for one in cluster.groups.detail("billing").subscriptions}
+    assert "NOT binds tighter" in shown["orders"].oddities and shown["orders"].error == ""
+    assert shown["bad"].error == "The expression does not compile: Value ''x'' cannot be compared."
+    assert (shown["good"].error, shown["good"].oddities, shown["good"].expression_type) == ("", "", "SQL92")
+    assert shown["foo"].error == "There is no filter of the type FOO."
+    assert (shown["tags"].error, shown["tags"].expression_type) == ("", "TAG")

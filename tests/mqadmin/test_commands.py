@@ -215,6 +215,14 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
         assert [int(message["queue_offset"]) for message in placed] == list(range(7, 257))
         with pytest.raises(CommandError, match="100"):
             await run(tmp_path, "message", "get", "--topic", "orders", "--limit", "101")
+        chosen = await run(
+            tmp_path, "message", "get", "--topic", "orders", "--sql", "KEYS ENDSWITH '0'", "--json"
+        )
+        assert {message["keys"][1][-1] for message in json.loads(chosen)} == {"0"}
+        with pytest.raises(CommandError, match="cannot be compared"):
+            await run(tmp_path, "message", "get", "--topic", "orders", "--sql", "a > 'x'")
+        with pytest.raises(CommandError, match="--sql needs --topic"):
+            await run(tmp_path, "message", "get", "--sql", "a > 5")
         followed = await run(
             tmp_path, "message", "tail", "orders", "--from-start", "--queue", "2", "--count", "5", "--json"
         )

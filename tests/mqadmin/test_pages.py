@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from django.urls import reverse
@@ -268,6 +268,8 @@ def test_an_htmx_request_without_a_login_takes_the_whole_page_there(fake_cluster
         ("by=key&topic=orders", "Give the key", 400),
         ("by=key&topic=orders&key=x&from=yesterday", "is not a time", 400),
         ("by=time&topic=orders&from=2026-01-02T00:00&to=2026-01-01T00:00", "is after the time", 400),
+        ("by=time&topic=orders&sql=a+>+'x'", "Value ''x'' cannot be compared.", 400),
+        ("by=time&topic=orders&sql=a+!+1", "Lexical error at line 1, column 3.", 400),
         ("by=offset&topic=nothing", "does not exist", 200),
         ("by=offset&topic=orders&queue=99", "has no queue 99", 200),
         ("by=magic&topic=orders", "'magic' is none of offset, key, time, id", 400),
@@ -277,6 +279,22 @@ def test_a_search_that_cannot_be_made_says_why(fake_cluster, client_of_role, que
     answer = client_of_role("viewer").get(f"/messages/?{query}")
     assert answer.status_code == status
     assert sentence in html.unescape(answer.content.decode())
+
+
+@pytest.mark.parametrize("way", ["by=time", "by=offset&limit=20", "by=key&key=all"])
+def test_a_search_takes_an_expression_and_warns_of_its_oddities(fake_cluster, client_of_role, way):
+    client = client_of_role("viewer")
+
+    def rows(sql: str) -> tuple[int, str]:
+        query = f"{way}&topic=orders&{urlencode({'sql': sql})}"
+        text = html.unescape(client.get(f"/messages/?{query}").content.decode())
+        return text.count("data-row-link"), text
+
+    every, _ = rows("")
+    some, text = rows("KEYS ENDSWITH '0'")
+    assert 0 < some < every and "binds tighter" not in text
+    none, text = rows("NOT shop = 'berlin' and more")
+    assert none == 0 and "NOT binds tighter than a comparison" in text
 
 
 def test_nothing_found_is_not_the_same_as_there_may_be_more(fake_cluster, client_of_role):
@@ -495,7 +513,7 @@ def test_a_search_that_meets_damage_says_so_and_does_not_call_itself_complete(fa
 
 
 def test_a_search_that_is_complete_says_where_store_times_go_back(fake_cluster, client_of_role, monkeypatch):
-    async def find_by_time(*_):
+    async def find_by_time(*_, **more):
         return Found([], True, "store times go back once, at 12 of the log")
 
     monkeypatch.setattr(fake_cluster.search, "by_time", find_by_time)

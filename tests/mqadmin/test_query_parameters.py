@@ -81,7 +81,7 @@ def test_a_stranger_and_who_has_not_the_role_are_told_nothing(client_of_role, fa
         (
             "/messages/?topic=orders&from_ms=abc",
             "The page has no field &#x27;from_ms&#x27;: it takes by, from, id, key, limit, offset, "
-            "queue, to, topic.",
+            "queue, sql, to, topic.",
         ),
         ("/topics/?sort=evil", "sort cannot be taken: &#x27;evil&#x27; is none of name, messages, in, out."),
         (

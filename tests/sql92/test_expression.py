@@ -9,8 +9,9 @@ import pytest
 
 from broker_store.sql92 import nodes, parser
 from broker_store.sql92.errors import ExpressionError
-from broker_store.sql92.expression import Expression, compile_expression
+from broker_store.sql92.expression import Expression
 from broker_store.sql92.oddities import MAX_ODDITIES, oddities
+from broker_store.sql92.property_filter import filter_of
 
 LONGEST = "a = 1" + " " * (parser.MAX_CHARACTERS - 5)
 
@@ -72,7 +73,7 @@ def test_names_are_the_properties_that_are_read():
 
 
 def test_a_text_is_compiled_once():
-    assert compile_expression("a = 1") is compile_expression("a = 1")
+    assert filter_of("a = 1") is filter_of("a = 1")
 
 
 @pytest.mark.parametrize(

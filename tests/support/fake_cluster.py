@@ -434,23 +434,28 @@ class FakeDeadLetters(_Part):
         )
 
 
+def _passed(messages, passing):
+    return [stored for stored in messages if passing is None or passing.passes(stored.raw_properties)]
+
+
 class FakeSearch(_Part):
-    async def in_queue(self, topic, queue_id, offset, limit) -> Found:
+    async def in_queue(self, topic, queue_id, offset, limit, passing=None) -> Found:
         queue = self._cluster.topics.queue(topic, queue_id)
         messages = [
             self._cluster.stored(topic, queue_id, at)
             for at in range(max(offset, 0), min(offset + limit, queue.max_offset))
         ]
-        return Found(messages, True, "", offset + len(messages), queue.min_offset, queue.max_offset)
+        end = offset + len(messages)
+        return Found(_passed(messages, passing), True, "", end, queue.min_offset, queue.max_offset)
 
-    async def by_key(self, topic, key, begin_ms, end_ms, limit) -> Found:
+    async def by_key(self, topic, key, begin_ms, end_ms, limit, passing=None) -> Found:
         self._cluster.topics.detail(topic)
         if key == "nobody":
             return Found()
         if key == "damaged":
             damaged = (DamagedRecord(40_000, "the body of a record has another CRC"),)
             return Found([], False, damage_doubt(damaged), damaged=damaged)
-        return Found([self._cluster.stored(topic, 0, at) for at in (40, 41)][:limit])
+        return Found(_passed([self._cluster.stored(topic, 0, at) for at in (40, 41)], passing)[:limit])
 
     async def traces_of(self, message_id) -> Traces:
         self._cluster.check_running()
@@ -464,13 +469,10 @@ class FakeSearch(_Part):
             return Found()
         return Found([self._cluster.stored(topic or "orders", 0, 40)])
 
-    async def by_time(self, topic, begin_ms, end_ms, limit, budget=None) -> Found:
+    async def by_time(self, topic, begin_ms, end_ms, limit, budget=None, passing=None) -> Found:
         self._cluster.topics.detail(topic)
-        return Found(
-            [self._cluster.stored(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))],
-            False,
-            "limit of messages reached",
-        )
+        messages = [self._cluster.stored(topic, at % 4, at) for at in range(40, 40 + min(limit, 20))]
+        return Found(_passed(messages, passing), False, "limit of messages reached")
 
     async def damage_at(self, log_offset) -> str | None:
         return None

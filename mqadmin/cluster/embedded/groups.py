@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from broker_store.broker import filters
 from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.errors import NotFoundError
+from broker_store.excerpts import text_excerpt
 from broker_store.formats import names
 from broker_store.protocol.command import VERSION
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.groups import forget_group
+from broker_store.server.parts import BrokerParts
 from broker_store.server.runtime_info import RUNNING_VERSION
+from broker_store.sql92.oddities import explained
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.topics import config_of, known_time, rows_in_turns
@@ -123,11 +127,26 @@ class EmbeddedGroups(Groups):
                 for member in (online.members.values() if online else ())
             ],
             subscriptions=[
-                Subscription(topic=wanted.topic, expression=wanted.expression, clients=len(online.members))
+                self._subscription(name, wanted, len(online.members))
                 for wanted in online.subscriptions.values()
             ]
             if online
             else [],
+        )
+
+    def _subscription(self, group: str, wanted: filters.Subscription, clients: int) -> Subscription:
+        kind, error, oddities = wanted.expression_type, "", ""
+        if kind == filters.SQL92:
+            error, oddities = why_no_filter(self._host.parts, group, wanted)
+        elif not filters.is_tag_type(kind):
+            error = f"There is no filter of the type {text_excerpt(kind, 20)}."
+        return Subscription(
+            topic=wanted.topic,
+            expression=wanted.expression,
+            clients=clients,
+            expression_type=kind,
+            error=error,
+            oddities=oddities,
         )
 
     def check_exists(self, name: str) -> None:
@@ -270,3 +289,20 @@ class EmbeddedGroups(Groups):
 def _broker_fields(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Settings of a group by the names of SubscriptionGroup."""
     return {FIELDS[name]: value for name, value in settings.items()}
+
+
+def why_no_filter(parts: BrokerParts, group: str, wanted: filters.Subscription) -> tuple[str, str]:
+    """Return why a SQL92 subscription gets no message, "" if it gets some, and the oddities of its
+    expression."""
+    error, oddities = explained(wanted.expression)
+    if error is not None:
+        return f"The expression does not compile: {error}", ""
+    found = " ".join(oddities)
+    if not parts.settings.enable_property_filter:
+        return "SQL92 filters are off (enablePropertyFilter).", found
+    if parts.property_filters.get(wanted.topic, group) is None:
+        return (
+            "There is no filter (yet): the expressions of all groups, or of one heartbeat, are too long.",
+            found,
+        )
+    return "", found

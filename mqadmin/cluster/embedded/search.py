@@ -17,7 +17,7 @@ from broker_store.formats.compression import inflate
 from broker_store.formats.index_file import FOR_EVER_MS
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
-from broker_store.messages import DamagedRecord, GetRequest, GetStatus, damage_doubt
+from broker_store.messages import DamagedRecord, GetRequest, GetStatus, MessageFilter, damage_doubt
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded.host import Host
@@ -26,6 +26,8 @@ from mqadmin.cluster.protocol import Search
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 
 READ_BYTES = 1 << 20  # asked for in one read of a queue
+JUDGED_AT_ONCE = 256  # messages of one read, where a filter may pass few of them
+STRETCH = 1_000  # offsets that a filtered search for the newest messages goes back at once
 MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger one is given alone
 SCAN_SECONDS = 5.0
 MAX_TOPICS_OF_AN_ID = 64  # that are searched for a message id without a topic
@@ -43,7 +45,9 @@ class EmbeddedSearch(Search):
     def __init__(self, host: Host):
         self._host = host
 
-    async def in_queue(self, topic: str, queue_id: int, offset: int, limit: int) -> Found:
+    async def in_queue(
+        self, topic: str, queue_id: int, offset: int, limit: int, passing: MessageFilter | None = None
+    ) -> Found:
         parts = self._host.parts
         queue_ids = queue_ids_of(parts, config_of(parts, topic))
         if queue_id not in queue_ids:
@@ -51,17 +55,44 @@ class EmbeddedSearch(Search):
         reads = parts.store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
         begin = max(offset, low)
+        budget = None if passing is None else _Budget(SCAN_BUDGET_BYTES)
         messages, next_offset = await self._host.in_thread(
-            _read_queue, self._host.process.store, topic, queue_id, begin, min(limit, MAX_LIMIT)
+            _read_queue,
+            self._host.process.store,
+            topic,
+            queue_id,
+            begin,
+            min(limit, MAX_LIMIT),
+            FOR_EVER_MS,
+            budget,
+            passing,
         )
-        return Found(messages, next_offset=next_offset, min_offset=low, max_offset=high)
+        reasons = []
+        if budget is not None and budget.left_out:
+            reasons.append(budget.omission)
+        if budget is not None and budget.is_spent and next_offset < high:
+            reasons.append(f"the search stopped before offset {next_offset:,}; begin there to go on")
+        return Found(
+            messages,
+            not reasons,
+            "; ".join(reasons),
+            next_offset=next_offset,
+            min_offset=low,
+            max_offset=high,
+        )
 
     async def by_time(
-        self, topic: str, begin_ms: int | None, end_ms: int, limit: int, budget: int = SCAN_BUDGET_BYTES
+        self,
+        topic: str,
+        begin_ms: int | None,
+        end_ms: int,
+        limit: int,
+        budget: int = SCAN_BUDGET_BYTES,
+        passing: MessageFilter | None = None,
     ) -> Found:
         parts = self._host.parts
         queue_ids = queue_ids_of(parts, config_of(parts, topic))
-        scan = _TimeScan(self._host.process.store, topic, queue_ids, min(limit, MAX_LIMIT), budget)
+        scan = _TimeScan(self._host.process.store, topic, queue_ids, min(limit, MAX_LIMIT), budget, passing)
         if begin_ms is None:
             return await self._host.in_thread(scan.newest, end_ms)
         return await self._host.in_thread(scan.between, begin_ms, end_ms)
@@ -82,9 +113,24 @@ class EmbeddedSearch(Search):
 
         return await self._host.in_thread(ask)
 
-    async def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int,
+        end_ms: int,
+        limit: int,
+        passing: MessageFilter | None = None,
+    ) -> Found:
         config_of(self._host.parts, topic)
-        return await self._by_key(topic, key, begin_ms, end_ms, limit)
+        found = await self._by_key(topic, key, begin_ms, end_ms, limit)
+        if passing is None:
+            return found
+
+        def passed() -> list[StoredMessage]:
+            return [stored for stored in found.messages if passing.passes(stored.raw_properties)]
+
+        return replace(found, messages=await self._host.in_thread(passed))
 
     async def _by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> Found:
         store = self._host.open_store
@@ -226,17 +272,25 @@ def _read_queue(
     limit: int,
     end_ms: int = FOR_EVER_MS,
     budget: _Budget | None = None,
+    passing: MessageFilter | None = None,
+    end: int | None = None,
 ) -> tuple[list[StoredMessage], int]:
     """Up to `limit` messages stored before `end_ms`, and the offset after them. In a thread.
 
     With a budget damaged messages are left out and counted. Without one they end the read, and one that is
-    the first raises Problem.
+    the first raises Problem. With `passing` it reads on for messages that pass, up to offset `end`.
     """
     messages: list[StoredMessage] = []
     taken = 0
     while len(messages) < limit and (taken < MAX_ANSWER_BYTES if budget is None else not budget.is_spent):
         result = store.reads.get_blocking(
-            GetRequest(topic, queue_id, offset, limit - len(messages), READ_BYTES)
+            GetRequest(
+                topic,
+                queue_id,
+                offset,
+                limit - len(messages) if passing is None else JUDGED_AT_ONCE,
+                READ_BYTES,
+            )
         )
         if result.status is GetStatus.MESSAGE_DAMAGED:
             if budget is None:
@@ -259,9 +313,11 @@ def _read_queue(
         if budget is not None:
             budget.bytes_left -= len(result.body)
         for stored in record.decode_all(result.body, check_crc=False):
-            if stored.store_timestamp > end_ms:
+            is_beyond = end is not None and stored.queue_offset >= end
+            if stored.store_timestamp > end_ms or is_beyond or len(messages) >= limit:
                 return messages, offset
-            messages.append(stored)
+            if passing is None or passing.passes(stored.raw_properties):
+                messages.append(stored)
             offset = stored.queue_offset + 1
         offset = max(offset, result.next_offset)
     return messages, offset
@@ -270,8 +326,16 @@ def _read_queue(
 class _TimeScan:
     """One search for the messages of a topic by their store times. For a thread."""
 
-    def __init__(self, store: MessageStore, topic: str, queue_ids: list[int], limit: int, budget: int):
-        self._store, self._times = store, store.reads.times
+    def __init__(
+        self,
+        store: MessageStore,
+        topic: str,
+        queue_ids: list[int],
+        limit: int,
+        budget: int,
+        passing: MessageFilter | None = None,
+    ):
+        self._store, self._times, self._passing = store, store.reads.times, passing
         self._topic, self._queue_ids, self._limit = topic, queue_ids, limit
         self._budget = _Budget(budget)
 
@@ -283,8 +347,12 @@ class _TimeScan:
         for queue_id in self._queue_ids:
             for low, end in self._times.offset_ranges(self._topic, queue_id, 0, end_ms):
                 begin = max(low, end - self._limit)
+                if self._passing is None:
+                    found += self._read(queue_id, begin, end - begin, end_ms)
+                else:
+                    newest, begin = self._newest_passing(queue_id, low, end, end_ms)
+                    found += newest
                 older = older or begin > low
-                found += self._read(queue_id, begin, end - begin, end_ms)
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset), reverse=True)
         shown = found[: self._limit]
         if (cut := self._cut(shown)) is not None:
@@ -295,6 +363,17 @@ class _TimeScan:
             )
         return self._all_of(found, end_ms + 1)
 
+    def _newest_passing(
+        self, queue_id: int, low: int, end: int, end_ms: int
+    ) -> tuple[list[StoredMessage], int]:
+        """Return the newest messages of a queue that pass, and the offset back to which it was searched."""
+        found: list[StoredMessage] = []
+        begin = end
+        while begin > low and len(found) < self._limit and not self._budget.is_spent:
+            end, begin = begin, max(low, begin - STRETCH)
+            found = self._read(queue_id, begin, STRETCH, end_ms, end) + found
+        return found, begin
+
     def between(self, begin_ms: int, end_ms: int) -> Found:
         """The first messages stored from `begin_ms` to `end_ms`, oldest first."""
         found: list[StoredMessage] = []
@@ -303,7 +382,9 @@ class _TimeScan:
                 self._topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)
             ):
                 # One more than wanted of each queue, which shows whether something was left out
-                messages = self._read(queue_id, begin, min(self._limit + 1, end - begin), end_ms)
+                messages = self._read(
+                    queue_id, begin, min(self._limit + 1, end - begin), end_ms, end if self._passing else None
+                )
                 found += [stored for stored in messages if stored.store_timestamp >= begin_ms]
         found.sort(key=lambda stored: (stored.store_timestamp, stored.log_offset))
         shown = found[: self._limit]
@@ -313,8 +394,12 @@ class _TimeScan:
             return Found(shown, False, f"the first {self._limit} are shown; ask for more, or narrow the time")
         return self._all_of(found, begin_ms, min(end_ms, FOR_EVER_MS - 1) + 1)
 
-    def _read(self, queue_id: int, begin: int, limit: int, end_ms: int) -> list[StoredMessage]:
-        messages, _ = _read_queue(self._store, self._topic, queue_id, begin, limit, end_ms, self._budget)
+    def _read(
+        self, queue_id: int, begin: int, limit: int, end_ms: int, end: int | None = None
+    ) -> list[StoredMessage]:
+        messages, _ = _read_queue(
+            self._store, self._topic, queue_id, begin, limit, end_ms, self._budget, self._passing, end
+        )
         return messages
 
     def _cut(self, shown: list[StoredMessage]) -> Found | None:

@@ -57,6 +57,12 @@ class Command(BrokerCommand):
         get.add_argument(
             "--limit", type=int, default=32, help=f"at most so many; by key and the newest, up to {MAX_LIMIT}"
         )
+        get.add_argument(
+            "--sql",
+            metavar="EXPRESSION",
+            help="with --topic and times or --key: only messages that a SQL92 expression passes, as in "
+            "\"a > 5 AND b = 'x'\"",
+        )
         get.add_argument("--body", action="store_true", help="write only the body, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
         tail.add_argument("topic")
@@ -117,7 +123,10 @@ class Command(BrokerCommand):
 
     def _find(self, broker: RestClient, options: dict[str, Any]) -> list[Document]:
         """Return the messages that the options name, as REST gives them."""
-        topic, times = options["topic"], {name: options[name] for name in ("from_ms", "to_ms")}
+        topic = options["topic"]
+        times = {name: options[name] for name in ("from_ms", "to_ms", "sql")}
+        if options["sql"] is not None and (not topic or options["id"] or options["queue"] is not None):
+            raise CommandError("--sql needs --topic, and perhaps --key, --from or --to")
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
         if topic and options["key"]:

@@ -12,15 +12,19 @@ from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.journey.stop import Journey
 from broker_store.formats.names import check_topic
 from broker_store.formats.record import StoredMessage
+from broker_store.messages import MessageFilter
 from broker_store.rest import callers, http, new_messages
 from broker_store.rest.answers import QueueMessages, QueueOffset, Receipt, SeveralSent
 from broker_store.rest.documents import message_json, messages_json, time_text
 from broker_store.rest.problems import Problem
 from broker_store.rest.repeats import MAX_KEY_CHARACTERS, read_key
+from broker_store.sql92.errors import ExpressionError
+from broker_store.sql92.parser import MAX_CHARACTERS
 from mqadmin.api import schemas
 from mqadmin.api.answers import facts_answer
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.messages import Found
+from mqadmin.views.messages.facts import passing_of
 from mqadmin.views.topics.facts import found_topic
 from mqadmin.web.answers import cut, in_pieces
 from mqadmin.web.gateway import REPEATS, ClusterGateway
@@ -29,6 +33,12 @@ router = Router()
 JSON = "application/json"
 MAX_TIME = (1 << 63) - 1
 Limit = Annotated[int, Query(ge=1, le=http.MAX_LIMIT)]
+Sql = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_CHARACTERS, description="a SQL92 expression over properties: only messages it passes"
+    ),
+]
 FromTime = Annotated[
     schemas.Moment | None,
     Query(description="milliseconds since 1970, or ISO 8601; a time without a zone is UTC"),
@@ -120,6 +130,14 @@ async def offset_at_time(
     return QueueOffset(offset=offset, time_ms=time_ms, time=time_text(time_ms), doubt=doubt)
 
 
+def _passing(sql: str | None) -> MessageFilter | None:
+    """Return the filter of an expression. Raises Problem."""
+    try:
+        return passing_of(sql)
+    except ExpressionError as error:
+        raise Problem("invalid", f"sql does not compile: {error}") from None
+
+
 def _check_window(from_ms: int | None, to_ms: int | None) -> None:
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
         raise Problem("invalid", f"from is after to: from_ms is {from_ms}, to_ms is {to_ms}")
@@ -132,13 +150,16 @@ async def find_by_time(
     from_ms: FromTime = None,
     to_ms: FromTime = None,
     limit: Limit = http.DEFAULT_LIMIT,
+    sql: Sql = None,
 ):
     """Messages of a topic by store time: from `from_ms` on, oldest first; without it the last ones, newest
     first."""
     found_topic(topic)
     _check_window(from_ms, to_ms)
     return await _found(
-        await current_cluster().search.by_time(topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit)
+        await current_cluster().search.by_time(
+            topic, from_ms, MAX_TIME if to_ms is None else to_ms, limit, passing=_passing(sql)
+        )
     )
 
 
@@ -150,13 +171,14 @@ async def find_by_key(
     from_ms: FromTime = None,
     to_ms: FromTime = None,
     limit: Limit = http.DEFAULT_LIMIT,
+    sql: Sql = None,
 ):
     """Messages of a topic with this key (or message_id), by the index."""
     found_topic(check_topic(topic))
     _check_window(from_ms, to_ms)
     return await _found(
         await current_cluster().search.by_key(
-            topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit
+            topic, key, from_ms or 0, MAX_TIME if to_ms is None else to_ms, limit, _passing(sql)
         )
     )
 

@@ -9,6 +9,7 @@ from broker_store.facts.body_view import SHOWN_KEYS, SHOWN_PROPERTIES, BodyView,
 from broker_store.facts.bytes.record import record_bytes
 from broker_store.formats.message_id import host_text
 from broker_store.formats.record import StoredMessage
+from broker_store.sql92.property_filter import PropertyFilter, filter_of
 from broker_store.units import fields_of
 from mqadmin.views.store.bytes.facts import SHOWN_BYTES, ShownBytes, shown_bytes
 
@@ -56,6 +57,12 @@ class ShownMessage(ShownBytes):
     body_bytes: int  # as stored
     body: BodyView
     flat: bool = True  # the bytes lead nowhere; they do in the byte viewer
+
+
+def passing_of(text: str | None) -> PropertyFilter | None:
+    """Return the filter of a SQL92 expression that was asked for, None without one. Raises
+    ExpressionError."""
+    return filter_of(text) if text else None
 
 
 def row_of(message: StoredMessage) -> MessageRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from asgiref.sync import sync_to_async
@@ -14,12 +14,21 @@ from django.urls import path, reverse
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from broker_store.rest.http import MAX_LIMIT
+from broker_store.sql92.errors import ExpressionError
+from broker_store.sql92.oddities import explained
 from broker_store.units import Moment, fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.cluster.protocol import Cluster
 from mqadmin.facts.messages import Found
 from mqadmin.facts.waiting import MessageFate
-from mqadmin.views.messages.facts import MessageRow, Neighbours, ShownMessage, row_of, shown_message
+from mqadmin.views.messages.facts import (
+    MessageRow,
+    Neighbours,
+    ShownMessage,
+    passing_of,
+    row_of,
+    shown_message,
+)
 from mqadmin.views.page import WrongField, draw, failure_page, of_field, page, window
 from mqadmin.views.query_parameters import one_of, text, whole
 from mqadmin.views.store.journey.facts import ShownJourney, shown_journey
@@ -27,7 +36,7 @@ from mqadmin.web.answers import cut, in_pieces
 
 LIMIT = 32
 WAYS = (("offset", "Queue and offset"), ("key", "Key"), ("time", "Time"), ("id", "Id"))
-ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit")
+ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit", "sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,7 @@ class MessagesPage:
     found: Found | None = None  # None: nothing was searched
     rows: list[MessageRow] = field(default_factory=list)  # of `found`
     pages: Neighbours | None = None  # of a search by offset
+    oddities: Sequence[str] = ()  # of the expression
     problem: str = ""
     errors: Mapping[str, str] = field(default_factory=dict)  # by the names of the fields
 
@@ -75,6 +85,8 @@ async def messages(request):
                     return redirect("message", log_offset=found.messages[0].log_offset)
             else:
                 found = await _search(cluster, way, asked)
+            if expression := asked.get("sql"):
+                shown = replace(shown, oddities=explained(expression).oddities)
             rows = await sync_to_async(lambda: [row_of(message) for message in found.messages])()
             shown = replace(shown, found=found, rows=rows, pages=_neighbours(request, way, asked, found))
         except WrongField as error:
@@ -95,19 +107,24 @@ async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
         topic = names.check_topic(typed_topic)
     with of_field("limit"):
         limit = _limit(asked)
+    try:
+        passing = passing_of(asked.get("sql"))
+    except ExpressionError as error:
+        raise WrongField("sql", f"The expression does not compile: {error}") from None
     if way == "key":
         if not typed_key:
             raise WrongField("key", "Give the key: a value of KEYS or the message id that the producer made.")
         begin_ms, end_ms = window(asked.get("from", ""), asked.get("to", ""))
-        return await cluster.search.by_key(topic, typed_key, begin_ms, end_ms, limit)
+        return await cluster.search.by_key(topic, typed_key, begin_ms, end_ms, limit, passing)
     if way == "time":
         begin_ms, end_ms = window(asked.get("from", ""), asked.get("to", ""))
-        return await cluster.search.by_time(topic, begin_ms if asked.get("from") else None, end_ms, limit)
+        since_ms = begin_ms if asked.get("from") else None
+        return await cluster.search.by_time(topic, since_ms, end_ms, limit, passing=passing)
     with of_field("queue"):
         queue = whole(asked.get("queue"), 0, (1 << 31) - 1)
     with of_field("offset"):
         offset = whole(asked.get("offset"), 0)
-    return await cluster.search.in_queue(topic, queue, offset, limit)
+    return await cluster.search.in_queue(topic, queue, offset, limit, passing)
 
 
 def _limit(asked: dict[str, str]) -> int:

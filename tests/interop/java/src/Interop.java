@@ -38,6 +38,16 @@ public class Interop {
     static String[] topics() { return text("topics", text("topic", "")).split(","); }
 
     public static void main(String[] args) throws Exception {
+        try {
+            run(args);
+        } catch (Exception cause) {
+            cause.printStackTrace();
+            System.out.flush();
+            Runtime.getRuntime().halt(1);   // threads of a 4.9 client that failed to start keep the process
+        }
+    }
+
+    static void run(String[] args) throws Exception {
         nameserver = args[0];
         for (int i = 2; i < args.length; i++) {
             String[] pair = args[i].split("=", 2);
@@ -182,6 +192,10 @@ public class Interop {
 
     // ---- receiving
 
+    static MessageSelector selector() {
+        return options.containsKey("sql") ? MessageSelector.bySql(text("sql", "")) : MessageSelector.byTag(text("tags", "*"));
+    }
+
     static void received(MessageExt message, Object... more) {
         Object[] pairs = new Object[]{"topic", message.getTopic(), "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", message.getMsgId(),
             "offset_id", ((MessageClientExt) message).getOffsetMsgId(), "key", message.getKeys(), "tag", message.getTags(),
@@ -207,7 +221,7 @@ public class Interop {
         consumer.setVipChannelEnabled(text("vip", "false").equals("true"));
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);   // so that all that was handled is committed
-        for (String topic : topics()) consumer.subscribe(topic, text("tags", "*"));
+        for (String topic : topics()) consumer.subscribe(topic, selector());
         int failEvery = number("fail_every", 0), failTimes = number("fail_times", 1), level = number("level", 0);
         AtomicInteger left = new AtomicInteger(number("n", Integer.MAX_VALUE));
         CountDownLatch end = new CountDownLatch(1);
@@ -257,8 +271,10 @@ public class Interop {
         for (String topic : topics()) for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
             long offset = consumer.minOffset(queue), end = consumer.maxOffset(queue);
             Json.print("topic", topic, "queue", queue.getQueueId(), "min", offset, "max", end);
+            // The client pulls with an expression only if it has the broker's version, which a heartbeat brings.
+            if (options.containsKey("sql")) consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
             while (offset < end) {
-                PullResult result = consumer.pull(queue, text("tags", "*"), offset, number("per", 32));
+                PullResult result = consumer.pull(queue, selector(), offset, number("per", 32));
                 if (result.getPullStatus() == PullStatus.FOUND) for (MessageExt message : result.getMsgFoundList()) received(message);
                 else if (result.getNextBeginOffset() <= offset) { Json.print("error", result.toString()); break; }
                 offset = result.getNextBeginOffset();
@@ -273,7 +289,7 @@ public class Interop {
         consumer.setInstanceName("l" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommitIntervalMillis(1000);
-        for (String topic : topics()) consumer.subscribe(topic, text("tags", "*"));
+        for (String topic : topics()) consumer.subscribe(topic, selector());
         consumer.start();
         long end = System.currentTimeMillis() + number("timeout", 30_000);
         int n = number("n", 1), got = 0;
