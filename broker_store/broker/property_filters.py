@@ -30,6 +30,8 @@ from broker_store.sql92 import bloom
 FILE_NAME = "consumerFilter.json"
 # Characters of all expressions together: a compiled filter takes about a hundred times as many bytes.
 MAX_CHARACTERS = 1 << 20
+# Filters of all groups, those of groups that have left included: a short one takes about 2 KB.
+MAX_FILTERS = 20_000
 # Characters that one heartbeat may have compiled: about 50 ms.
 MAX_COMPILED = 32 * 1024
 # After a load all groups count as gone since so long.
@@ -76,11 +78,17 @@ class PropertyFilters:
     otherwise."""
 
     def __init__(
-        self, *, clock: Callable[[], int], kept_ms: int = 86_400_000, max_characters: int = MAX_CHARACTERS
+        self,
+        *,
+        clock: Callable[[], int],
+        kept_ms: int = 86_400_000,
+        max_characters: int = MAX_CHARACTERS,
+        max_filters: int = MAX_FILTERS,
     ):
-        self._clock, self._kept_ms, self._max_characters = clock, kept_ms, max_characters
+        self._clock, self._kept_ms = clock, kept_ms
+        self._max_characters, self._max_filters = max_characters, max_filters
         self._table: dict[str, dict[str, GroupFilter]] = {}  # group -> topic -> filter
-        self._characters = 0
+        self._characters, self._filters = 0, 0
         self.dirty = False
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
@@ -126,7 +134,7 @@ class PropertyFilters:
         entry = self.get(wanted.topic, group)
         if entry is not None:
             self._remove(entry)
-        if self._characters + len(wanted.expression) > self._max_characters:
+        if not self._has_room(wanted.expression):
             return
         try:
             compiled = property_filter(wanted.expression, wanted.expression_type)
@@ -144,9 +152,15 @@ class PropertyFilters:
             )
         )
 
+    def _has_room(self, expression: str) -> bool:
+        return (
+            self._filters < self._max_filters and self._characters + len(expression) <= self._max_characters
+        )
+
     def _put(self, entry: GroupFilter) -> None:
         self._table.setdefault(entry.group, {})[entry.topic] = entry
         self._characters += len(entry.expression)
+        self._filters += 1
         self.dirty = True
 
     def _remove(self, entry: GroupFilter) -> None:
@@ -155,6 +169,7 @@ class PropertyFilters:
         if not topics:
             del self._table[entry.group]
         self._characters -= len(entry.expression)
+        self._filters -= 1
         self.dirty = True
 
     def group_gone(self, group: str) -> None:
@@ -196,7 +211,7 @@ class PropertyFilters:
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}") from error
         gone_ms = self._clock() - _GONE_AT_LOAD_MS
         for entry in entries:
-            if self._characters + len(entry.expression) <= self._max_characters:
+            if self._has_room(entry.expression):
                 entry.dead_ms = entry.dead_ms or max(entry.born_ms, gone_ms)
                 self._put(entry)
         self.dirty = False

@@ -72,3 +72,15 @@ def test_versions_decide(filters):
     assert register(filters, "a = 3", 7) == ("a = 2", 7, False)
     assert register(filters, "a =", 9) is None
     assert register(filters, "a = 1", 1) == ("a = 1", 1, False)
+
+
+def test_the_table_is_bounded_by_filters_and_by_characters():
+    few = PropertyFilters(clock=lambda: NOW_MS, max_filters=2)
+    few.register("G", [parse(f"S{number}", "a < 2", "SQL92", 1) for number in range(3)])
+    assert [entry.topic for entry in few.all()] == ["S0", "S1"]
+    few.register("G", [parse("S0", "a <", "SQL92", 2)])  # removes the first
+    few.register("H", [parse("S3", "a < 2", "SQL92", 1)])
+    assert [(entry.group, entry.topic) for entry in few.all()] == [("G", "S1"), ("H", "S3")]
+    short = PropertyFilters(clock=lambda: NOW_MS, max_characters=9)
+    short.register("G", [parse(f"S{number}", "a < 2", "SQL92", 1) for number in range(2)])
+    assert [entry.topic for entry in short.all()] == ["S0"]
