@@ -76,4 +76,4 @@ def _sql(comparison: nodes.Equal) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"`{text_excerpt(text, _MAX_QUOTED)}`"
+    return f"“{text_excerpt(text, _MAX_QUOTED)}”"

@@ -61,7 +61,7 @@ class Subscription:
     clients: Small | None
     expression_type: Annotated[str, "TAG or SQL92"] = "TAG"
     error: Annotated[str, "why the broker gives these clients no message; empty: it does"] = ""
-    oddities: Annotated[str, "sentences on what the expression does that its author may not expect"] = ""
+    oddities: Annotated[str, "what its author may not expect of the expression, a sentence a line"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,22 +80,22 @@ def test_a_text_is_compiled_once():
     ("text", "said"),
     [
         ("a > 5 AND b = 'x' OR c IS NOT NULL", []),
-        ("a = 1 b = 2", ["The filter ends before `b = 2`; the text from there on is ignored."]),
+        ("a = 1 b = 2", ["The filter ends before “b = 2”; the text from there on is ignored."]),
         (
             "NOT (a = 1) = b AND NOT c = 1",
             [
-                "NOT binds tighter than a comparison: `(NOT c)` is compared with `1`. "
+                "NOT binds tighter than a comparison: “(NOT c)” is compared with “1”. "
                 "To negate a comparison, write NOT (c = 1).",
-                "`c` alone is never true, even if its text is true. Compare it, as in c = 'true'.",
+                "“c” alone is never true, even if its text is true. Compare it, as in c = 'true'.",
             ],
         ),
         ("a <> b", ["a <> b is true if only b is absent, and null if only a is."]),
-        ("-a = 1", ["A minus before `a` makes it null: only numbers have a sign."]),
+        ("-a = 1", ["A minus before “a” makes it null: only numbers have a sign."]),
         ("a NOT CONTAINS ''", ["NOT CONTAINS with an empty text never matches."]),
         (
             "TRUE = a",
             [
-                "A message with `a` does not match, because a boolean on the left cannot be compared with a "
+                "A message with “a” does not match, because a boolean on the left cannot be compared with a "
                 "property. Write the property on the left."
             ],
         ),

@@ -297,12 +297,13 @@ def why_no_filter(parts: BrokerParts, group: str, wanted: filters.Subscription) 
     error, oddities = explained(wanted.expression)
     if error is not None:
         return f"The expression does not compile: {error}", ""
-    found = " ".join(oddities)
+    found = "\n".join(oddities)
     if not parts.settings.enable_property_filter:
         return "SQL92 filters are off (enablePropertyFilter).", found
     if parts.property_filters.get(wanted.topic, group) is None:
         return (
-            "There is no filter (yet): the expressions of all groups, or of one heartbeat, are too long.",
+            "There is no filter (yet): the expressions of all groups, or of one heartbeat, are too long or "
+            "too many.",
             found,
         )
     return "", found
