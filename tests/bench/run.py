@@ -423,9 +423,9 @@ def broker_of(side: str, **more):
 
 
 @contextmanager
-def running(side: str) -> Iterator[OurBroker | ApacheBroker]:
-    """A broker with a new store, until the end of the block."""
-    broker = broker_of(side).start()
+def running(side: str, **more) -> Iterator[OurBroker | ApacheBroker]:
+    """A broker with a new store, until the end of the block; `more` is what its class takes."""
+    broker = broker_of(side, **more).start()
     try:
         yield broker
     finally:
@@ -822,6 +822,28 @@ def bench_parked(run: Run) -> None:
             )
 
 
+def bench_sql(run: Run) -> None:
+    """Pulls with a SQL92 expression that passes one message of eight."""
+    for side in run.sides():
+        with running(side, settings={"enablePropertyFilter": "true"}) as broker:
+            run.say(f"{side} pulls with SQL92")
+            run.level_ground()
+            words = [broker.nameserver, str(broker.broker_port), str(run.seconds), str(run.n(800_000))]
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.bench.sql", *words],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=900,
+            )
+            if done.returncode:
+                raise SystemExit(f"pulls with SQL92 on {side} failed: {done.stderr.decode()[-1500:]}")
+            line = run.keep(side, json.loads(done.stdout))
+            name = "wire: pulls with `a > 5 AND b = 'x'`, which passes 1 of 8, 100 B"
+            run.add(side, f"{name}: messages read", "msg/s", line["looked_s"], bound=2.0)
+            run.add(side, f"{name}: pulls", "1/s", line["pulls_s"])
+
+
 # ---- the pipeline
 
 
@@ -958,6 +980,7 @@ SECTIONS = {
     "wire": bench_wire,
     "kinds": bench_kinds,
     "due": bench_due,
+    "sql": bench_sql,
     "parked": bench_parked,
     "replay": bench_replay,
     "memory": bench_memory,
