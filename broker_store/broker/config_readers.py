@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from broker_store.broker import delay, groups, offsets, property_filters, topics, transaction_metrics
+from broker_store.broker.pop import request_modes
 from broker_store.engine.config_files import ConfigReader
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
@@ -30,6 +31,9 @@ READERS = {
     # The next heartbeat of each group brings its filters.
     property_filters.FILE_NAME: ConfigReader(
         lambda text: list(property_filters.read_file(text)), is_needed=False
+    ),
+    request_modes.FILE_NAME: ConfigReader(
+        request_modes.read_file, without="without it each group pulls", is_needed=True
     ),
     # No message depends on this file: it holds counts for operators.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),

@@ -140,6 +140,16 @@ class LoadedSlots:
             slot_ms = second * PRECISION_MS
             self._by_ms[slot_ms] = LoadedSlot(slot_ms, self._files.slot(second).last)
 
+    def has_delivered(self, until_ms: int) -> bool:
+        """True if no message is left that was due at a time."""
+        if self._seconds and self._seconds[0] * PRECISION_MS <= until_ms:
+            return False
+        return not any(
+            slot.in_hand or not slot.is_loaded or (slot.waiting and slot.waiting[0].due_ms <= until_ms)
+            for slot in self._by_ms.values()
+            if slot.slot_ms <= until_ms
+        )
+
     def begin(self, slot_s: int, now_ms: int) -> None:
         """Note that a second has its first message: in memory when it is near, else in the heap."""
         slot_ms = slot_s * PRECISION_MS

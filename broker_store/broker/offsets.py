@@ -26,6 +26,7 @@ _BROADCAST = "@broadcast"
 # Pairs of a group and a topic. Clients commit for any existing group and topic, and each pair takes half a
 # kilobyte.
 MAX_ENTRIES = 300_000
+_POPS_INCLUDED = "popsIncluded"  # in the file; Apache's broker ignores it
 
 
 class TooManyOffsetsError(LimitError):
@@ -62,6 +63,9 @@ class Offsets:
         self._readers: dict[str, set[str]] = {}  # topic -> groups
         self.data_version = DataVersion(timestamp=clock())
         self.dirty = False
+        # The log offset up to which pop checkpoints are in the table (docs/spec/pop.md section 4); None if
+        # no group pops.
+        self.pops_included: int | None = None
         self.on_reset: Callable[[str, str, int, int | None, int], None] = (
             lambda group, topic, queue_id, before, after: None
         )
@@ -256,11 +260,14 @@ class Offsets:
         """Return a function that makes the file's text from the offsets as they are at its call, in any
         thread."""
         self.data_version = self.data_version.next(self._clock())
+        head: dict[str, object] = {"dataVersion": self.data_version.to_json()}
+        if self.pops_included is not None:
+            head[_POPS_INCLUDED] = self.pops_included
 
         def text() -> bytes:
             self.dirty = False  # first, so that a later change is written by the next save
             return config_json.write_table(
-                {"dataVersion": self.data_version.to_json()},
+                head,
                 "offsetTable",
                 throttle.in_pieces(self.entries()),
             )
@@ -271,7 +278,7 @@ class Offsets:
         """Take over a consumerOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
         changed."""
         try:
-            found, version = read_file(text)
+            found, version, self.pops_included = read_file(text)
         except FormatError as error:
             advice = (
                 "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
@@ -283,10 +290,14 @@ class Offsets:
         self.dirty = False
 
 
-def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion]:
-    """Return (group, topic, queue id, offset) of each entry of a consumerOffset.json. Raises FormatError."""
+def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion, int | None]:
+    """Return (group, topic, queue id, offset) of each entry of a consumerOffset.json, its version, and up to
+    which log offset it includes pop checkpoints. Raises FormatError."""
     found = []
-    _, table, version = config_json.read_table(text, "offsetTable")
+    value, table, version = config_json.read_table(text, "offsetTable")
+    included = value.get(_POPS_INCLUDED)
+    if included is not None and (type(included) is not int or not 0 <= included < 1 << 63):
+        raise FormatError(f"{_POPS_INCLUDED} is an offset of the log", found=text_excerpt(included))
     for key, queues in table.items():
         topic, separator, group = str(key).partition(_SEPARATOR)
         if not separator:
@@ -295,4 +306,4 @@ def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion]:
             if type(offset) is not int or not -1 << 63 <= offset < 1 << 63:
                 raise FormatError(f"{key}: an offset is an integer of 64 bits", found=text_excerpt(offset))
             found.append((group, topic, queue_id, offset))
-    return found, version
+    return found, version, included

@@ -435,6 +435,12 @@ class Timer:
         """True if a slot is delivered in part: after a stop now, a start would deliver all of it again."""
         return any(slot.delivered and not slot.is_empty for slot in self.slots.in_order())
 
+    def has_delivered(self, queue_offset: int, until_ms: int) -> bool:
+        """True if the messages before an offset of the timer topic are delivered, as far as they were due at
+        `until_ms`."""
+        is_read = self._queue_offset >= queue_offset and not self._reading
+        return not self.enabled or (is_read and self.slots.has_delivered(until_ms))
+
     def check(self) -> TimerCheck:
         """Return the numbers of now, as the answer to GET_TIMER_CHECK_POINT has them."""
         version = self.data_version

@@ -28,6 +28,7 @@ from broker_store.formats.names import (
     dead_letter_topic,
     retry_topic,
 )
+from broker_store.formats.pop_records import revive_topic
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import (
     AUTO_CREATE_TOPIC,
@@ -166,13 +167,14 @@ class Topics:
         trace_topic_name: str = TRACE_TOPIC,
         max_auto_created: int = 5_000,
         max_topics: int = 50_000,
+        revive_queues: int = 8,
     ):
         self._clock = clock
         self._auto_create = auto_create
         self._max_auto_created = max_auto_created
         self._max_topics = max_topics
         self._table: dict[str, TopicConfig] = {}
-        self._system = _system_topics(cluster, broker, cluster_topic, broker_topic)
+        self._system = _system_topics(cluster, broker, cluster_topic, broker_topic, revive_queues)
         if auto_create:
             inherit = PERM_READ_WRITE | PERM_INHERIT
             self._system[AUTO_CREATE_TOPIC] = TopicConfig(
@@ -302,6 +304,18 @@ class Topics:
     def ensure_retry(self, group: str, queues: int = 1, *, unit: bool = False) -> TopicConfig:
         return self.ensure(retry_topic(group), max(1, queues), sys_flag=UNIT_SUBSCRIPTION if unit else 0)
 
+    def ensure_pop_retry(self, name: str) -> TopicConfig:
+        """Return the retry topic of popped messages, creating it if there is none. Raises NameError_ if the
+        name is too long, TooManyTopicsError over the limit."""
+        config = self._table.get(name)
+        if config is None:
+            check_stored_topic(name)
+            self._check_room(name, self._max_topics)
+            config = TopicConfig(name, 1, 1)
+            self._take([config])
+            self._changed([config])
+        return config
+
     def ensure_dead_letter(self, group: str) -> TopicConfig:
         return self.ensure(dead_letter_topic(group), 1)
 
@@ -402,7 +416,7 @@ _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CH
 
 
 def _system_topics(
-    cluster: str, broker: str, cluster_topic: bool, broker_topic: bool
+    cluster: str, broker: str, cluster_topic: bool, broker_topic: bool, revive_queues: int
 ) -> dict[str, TopicConfig]:
     """Return the topics that a new 5.3.3 broker creates at its start, with the same numbers and
     permissions."""
@@ -415,7 +429,7 @@ def _system_topics(
         TopicConfig(OFFSET_MOVED_TOPIC, 1, 1),
         TopicConfig(SCHEDULE_TOPIC, DELAY_QUEUES, DELAY_QUEUES),
         TopicConfig(f"{cluster}_REPLY_TOPIC", 1, 1),
-        TopicConfig(f"rmq_sys_REVIVE_LOG_{cluster}", 8, 8),
+        TopicConfig(revive_topic(cluster), revive_queues, revive_queues),
         TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, 1, PERM_INHERIT),
         TopicConfig(HALF_TOPIC, 1, 1),
         TopicConfig(OP_HALF_TOPIC, 1, 1),

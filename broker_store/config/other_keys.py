@@ -12,7 +12,7 @@ ELSEWHERE = {
     "timer": "timer messages are put on the wheel and delivered by one step on the loop",
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once "
     "the log is synced",
-    "pop": "pop consumption comes in an issue of its own",
+    "pop": "pop records are written at once and read by one step on the loop; pop in order comes later",
     "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
     "an issue "
     "of its own",
@@ -142,19 +142,19 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "scheduleAsyncDeliverMaxResendNum2Blocked"
     ),
     ELSEWHERE["pop"]: (
-        "appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum "
+        "appendAckAsync appendCkAsync "
         "enableNotifyAfterPopOrderLockRelease "
         "enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog "
-        "enablePopMessageThreshold enableRetryTopicV2 "
-        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize "
+        "enablePopMessageThreshold "
+        "enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem popCkMaxBufferSize "
         "popCkOffsetMaxQueueSize popCkStayBufferTime "
         "popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable "
         "popConsumerKVServiceInit popConsumerKVServiceLog "
-        "popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval "
-        "popPollingMapSize popPollingSize "
+        "popInflightMessageThreshold popLongPollingForceNotifyInterval "
+        "popPollingMapSize "
         "popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead "
-        "retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs "
-        "reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes "
+        "reviveAckWaitMs "
+        "reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes "
         "waitTimeMillsInAckQueue"
     ),
     ELSEWHERE["metrics"]: (

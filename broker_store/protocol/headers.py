@@ -111,6 +111,17 @@ _TABLE = {
     R.GET_TOPIC_CONFIG: "topic!",
     R.GET_SUBSCRIPTIONGROUP_CONFIG: "group!",
     R.UPDATE_AND_GET_GROUP_FORBIDDEN: "group! topic! readable:bool",
+    R.POP_MESSAGE: (
+        f"consumerGroup! {_QUEUE} maxMsgNums!:int invisibleTime!:long pollTime!:long bornTime:long "
+        f"initMode!:int expType exp order:bool attemptId"
+    ),
+    R.PEEK_MESSAGE: f"consumerGroup! {_QUEUE} maxMsgNums!:int",
+    R.NOTIFICATION: (
+        f"consumerGroup! {_QUEUE} pollTime!:long bornTime:long order:bool attemptId expType exp"
+    ),
+    R.POLLING_INFO: f"consumerGroup! {_QUEUE}",
+    R.ACK_MESSAGE: f"consumerGroup! {_QUEUE} extraInfo! offset!:long",
+    R.CHANGE_MESSAGE_INVISIBLETIME: f"consumerGroup! {_QUEUE} extraInfo! offset!:long invisibleTime!:long",
 }
 
 

@@ -35,6 +35,7 @@ BROKER: dict[int, Audited] = {
     ),
     R.DELETE_SUBSCRIPTIONGROUP: Audited("delete", "group", "groupName", others=("cleanOffset",)),
     R.UPDATE_AND_GET_GROUP_FORBIDDEN: Audited("forbid", "group", "group", others=("topic", "readable")),
+    R.SET_MESSAGE_REQUEST_MODE: Audited("set_mode", "group", items=("", "consumerGroup")),
     R.INVOKE_BROKER_TO_RESET_OFFSET: Audited(
         "reset_offset", "group", "group", others=("topic", "timestamp", "queueId", "offset")
     ),

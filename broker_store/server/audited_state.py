@@ -74,6 +74,11 @@ def _reader_of(
             {one: parts.offsets.of(name, one) for one in cloned[:MAX_NAMES]},
             more=max(0, len(cloned) - MAX_NAMES),
         )
+    if audited.action == "set_mode":
+        return lambda: _State(
+            {"": {one: mode._asdict() for one, mode in parts.request_modes.of_group(name).items()}},
+            is_one=True,
+        )
     if audited.action == "forbid":
         return lambda: _State({"": {"readable": parts.groups.may_read(name, topic)}}, is_one=True)
     tables: dict[str, Callable[[str], TopicConfig | SubscriptionGroup | None]] = {

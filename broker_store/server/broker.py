@@ -27,6 +27,7 @@ from broker_store.broker import (
 )
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
+from broker_store.broker.pop import request_modes
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.channel import Channel
@@ -76,6 +77,7 @@ class Broker:
             [
                 RepeatedWork("delay", parts.delay, parts),
                 RepeatedWork("transactions", parts.transactions, parts),
+                RepeatedWork("revive", parts.revive, parts),
             ]
             if self._delivers
             else []
@@ -98,6 +100,7 @@ class Broker:
             offsets.FILE_NAME: parts.offsets.load,
             delay.FILE_NAME: parts.delay.load,
             property_filters.FILE_NAME: parts.property_filters.load,
+            request_modes.FILE_NAME: parts.request_modes.load,
             transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
         }
         with_queues = {topic for topic, _ in parts.store.queues()}
@@ -112,10 +115,22 @@ class Broker:
                 ", ".join(config.name for config in adopted),
             )
         if self._delivers:
+            self._restore_pops()
             self._lower_offsets()
         self._note(delay.FILE_NAME, "; ".join(parts.delay.start()))
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
+        parts.revive.start(parts.offsets.query)
+
+    def _restore_pops(self) -> None:
+        """Move offsets to where pop checkpoints in the log leave them, after a crash that came before the
+        offsets were saved."""
+        parts = self.parts
+        moved = parts.pop_positions.restore(
+            parts.revive_log.topic, parts.revive_log.queues, lambda topic: parts.topics.get(topic) is not None
+        )
+        if moved:
+            log.info("%d offsets were moved to where the pop checkpoints of the last run left them", moved)
 
     def _lower_offsets(self) -> None:
         """Lower offsets beyond the end of their queue to that end, and log which. Not on a slave: its log may
@@ -174,7 +189,9 @@ class Broker:
 
         parts.topics.on_change = topics_changed
         parts.groups.on_change = self._save_groups
+        parts.request_modes.on_change = self._save_modes
         self.router.consume.start()
+        self.router.pops.waiting.start()
         parts.delay.on_delivered = parts.timer.on_delivered = self._count_delivered
         self._save_missing()
         self._save_changed()
@@ -214,6 +231,7 @@ class Broker:
         await self.registration.stop()
         parts.sends.flush()
         router.consume.stop()
+        router.pops.waiting.stop()
         # With SYNC_FLUSH the last sends are answered after their sync.
         await self._wait_until(lambda: not parts.sends.pending)
         parts.transactions.note()
@@ -247,11 +265,12 @@ class Broker:
         """Answer the parked pulls of a group whose offsets were reset. Without an open port no pull is
         parked."""
         if self.router is not None:
-            self.router.consume.reset(group, topic, queue_ids)
+            self.router.reset(group, topic, queue_ids)
 
     def _channel_closed(self, channel: Channel) -> None:
         self.parts.clients.channel_closed(channel)
         self.parts.parked.channel_closed(channel)
+        self.parts.parked_pops.channel_closed(channel)
 
     # Periodic work
 
@@ -352,6 +371,8 @@ class Broker:
             self._save_topics()
         if self.parts.groups.dirty:
             self._save_groups()
+        if self.parts.request_modes.dirty:
+            self._save_modes()
         self._save_offsets()
 
     def _save_topics(self) -> None:
@@ -360,8 +381,12 @@ class Broker:
     def _save_groups(self) -> None:
         self.config_writer.save(groups.FILE_NAME, self.parts.groups.picture())
 
+    def _save_modes(self) -> None:
+        self.config_writer.save(request_modes.FILE_NAME, self.parts.request_modes.picture())
+
     def _save_offsets(self) -> None:
         self.parts.transactions.settle(self.parts.store.flushed)
+        self.parts.pop_positions.settle(self.parts.store.flushed)
         self.parts.broadcast.step(self.parts.clock())
         if self.parts.offsets.dirty:
             self.config_writer.save(offsets.FILE_NAME, self.parts.offsets.picture())

@@ -11,13 +11,11 @@ from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, ConsumerGroup
 from broker_store.broker.filters import FilterError
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
-from broker_store.excerpts import text_excerpt
 from broker_store.formats.names import check_group, check_topic
-from broker_store.protocol import client_bodies, fastjson
+from broker_store.protocol import client_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
-from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
@@ -38,7 +36,6 @@ class ClientHandlers:
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
-            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
         }
 
     def heartbeat(self, command: Command, channel: Channel) -> Command:
@@ -126,48 +123,3 @@ class ClientHandlers:
         except FilterError as error:
             return command.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.remark)
         return command.answer()
-
-    def query_assignment(self, command: Command, channel: Channel) -> Command:
-        """Return the queues of this broker that a client of a group gets; none if the group has no connected
-        member."""
-        request = fastjson.loads(command.body)
-        if not isinstance(request, dict):
-            raise FieldError("body", command.body[:40], "an object")
-        topic, group_name = _text(request, "topic"), _text(request, "consumerGroup")
-        client_id, strategy = _text(request, "clientId"), request.get("strategyName") or "AVG"
-        config = self._parts.topics.get(topic)
-        group = self._parts.clients.consumer_group(group_name)
-        is_broadcasting = request.get("messageModel") == "BROADCASTING"
-        if config is None or (group is None and not is_broadcasting):
-            return command.answer(0, None, None, b"{}")
-        queues = list(range(config.read_queues))
-        if group is not None and not is_broadcasting:
-            members = sorted(set(group.client_ids()))
-            if client_id not in members:
-                return command.answer(0, None, None, b"{}")
-            queues = _share(queues, members, client_id, text_excerpt(strategy))
-        assigned = [
-            {"messageQueue": MessageQueue(topic, self._parts.broker_name, queue_id).to_json(), "mode": "PULL"}
-            for queue_id in queues
-        ]
-        return command.answer(0, None, None, fastjson.dumps({"messageQueueAssignments": assigned}))
-
-
-def _text(request: dict, name: str) -> str:
-    value = request.get(name)
-    if not isinstance(value, str):
-        raise FieldError(name, value, "text")
-    return value
-
-
-def _share(queues: list[int], members: list[str], client_id: str, strategy: str) -> list[int]:
-    """Return the client's share of the queues as Java's clients compute it: consecutive ones (AVG), or every
-    n-th (AVG_BY_CIRCLE)."""
-    place = members.index(client_id)
-    if strategy == "AVG_BY_CIRCLE":
-        return queues[place :: len(members)]
-    if strategy != "AVG":
-        raise FieldError("strategyName", strategy, "AVG or AVG_BY_CIRCLE")
-    size, rest = divmod(len(queues), len(members))
-    start = place * size + min(place, rest)
-    return queues[start : start + size + (1 if place < rest else 0)]

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 
 from broker_store.broker import flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
@@ -77,6 +78,7 @@ class Consume:
         self._woken: deque[ParkedPull[Pull]] = deque()
         self._wake_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        self.on_arrived: Callable[[tuple[str, int]], None] = lambda queue: None  # for parked pops
         self._loop = asyncio.get_running_loop()
         self._log = RepeatedLog(log)
 
@@ -112,6 +114,7 @@ class Consume:
             elif queue[0] == TIMER_TOPIC:
                 self._parts.timer.on_arrival()
             self._woken.extend(self._parts.parked.waiting_on(queue))
+            self.on_arrived(queue)
         for _ in range(min(len(self._woken), MAX_WAKES_PER_TURN)):
             self._retry(self._woken.popleft())
         self._wake_scheduled = bool(self._woken)

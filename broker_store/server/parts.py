@@ -18,18 +18,26 @@ from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.pauses import Pauses
+from broker_store.broker.pop.parked_pops import ParkedPops
+from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.request_modes import RequestMode, RequestModes
+from broker_store.broker.pop.revive import Revive
+from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.broker.property_filters import PropertyFilters
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
+from broker_store.broker.watched_queues import WatchedQueues
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
 from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
+from broker_store.formats import pop_records
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.change_records import ChangeRecords
+from broker_store.server.pop_request import Pop
 from broker_store.server.pull import Pull
 from broker_store.server.send_group import SendGroup
 
@@ -71,6 +79,11 @@ class BrokerParts:
     property_filters: PropertyFilters
     locks: QueueLocks
     parked: ParkedPulls[Pull]
+    pop_positions: PopPositions
+    parked_pops: ParkedPops[Pop]
+    request_modes: RequestModes
+    revive_log: ReviveLog
+    revive: Revive
     statistics: Statistics
     delay: Delay
     timer: Timer
@@ -139,24 +152,45 @@ def build_parts(
         trace_topic_name=settings.msg_trace_topic_name,
         max_auto_created=settings.max_auto_created_topics,
         max_topics=settings.max_topics,
+        revive_queues=settings.revive_queue_num,
     )
     names = group_names()
     offsets = Offsets(clock=clock, names=names)
     clients = Clients(expired_after_ms=settings.channel_expired_timeout, names=names)
     statistics = Statistics(clock=clock)
+    groups = Groups(
+        clock=clock,
+        auto_create=settings.auto_create_subscription_group,
+        max_auto_created=settings.max_auto_created_groups,
+        max_groups=settings.max_groups,
+        names=names,
+    )
+    timer = Timer(
+        store,
+        clock=clock,
+        enabled=store_settings.timer_wheel_enable,
+        max_delay_ms=settings.timer_max_delay_sec * 1000,
+        window_ms=settings.timer_roll_window_slot * 1000,
+        max_per_slot=settings.timer_congest_num_each_slot,
+    )
+    watched = WatchedQueues(watch=store.confirmation.watch, unwatch=store.confirmation.unwatch)
+    endpoint = Endpoint(settings.broker_ip1, settings.listen_port)
+    positions = PopPositions(store, offsets)
+    revive_log = ReviveLog(
+        store,
+        timer.admission,
+        topic=pop_records.revive_topic(settings.broker_cluster_name),
+        queues=settings.revive_queue_num,
+        clock=clock,
+        host=lambda: endpoint.store_host,
+    )
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
         store=store,
         clock=clock,
         topics=topics,
-        groups=Groups(
-            clock=clock,
-            auto_create=settings.auto_create_subscription_group,
-            max_auto_created=settings.max_auto_created_groups,
-            max_groups=settings.max_groups,
-            names=names,
-        ),
+        groups=groups,
         offsets=offsets,
         broadcast=BroadcastOffsets(
             offsets,
@@ -169,20 +203,29 @@ def build_parts(
         property_filters=PropertyFilters(clock=clock, kept_ms=settings.filter_data_clean_time_span),
         locks=QueueLocks(),
         parked=ParkedPulls(
-            watch=store.confirmation.watch,
-            unwatch=store.confirmation.unwatch,
-            max_parked=settings.max_parked_pulls,
+            watch=watched.watch, unwatch=watched.unwatch, max_parked=settings.max_parked_pulls
+        ),
+        pop_positions=positions,
+        parked_pops=ParkedPops(
+            watched, max_parked=settings.max_pop_polling_size, max_in_line=settings.pop_polling_size
+        ),
+        request_modes=RequestModes(
+            RequestMode(settings.default_message_request_mode, settings.default_pop_share_queue_num)
+        ),
+        revive_log=revive_log,
+        revive=Revive(
+            store,
+            timer,
+            positions,
+            revive_log,
+            topics,
+            groups,
+            clock=clock,
+            version=2 if settings.enable_retry_topic_v2 else 1,
         ),
         statistics=statistics,
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
-        timer=Timer(
-            store,
-            clock=clock,
-            enabled=store_settings.timer_wheel_enable,
-            max_delay_ms=settings.timer_max_delay_sec * 1000,
-            window_ms=settings.timer_roll_window_slot * 1000,
-            max_per_slot=settings.timer_congest_num_each_slot,
-        ),
+        timer=timer,
         transactions=Transactions(
             store,
             offsets,
@@ -199,7 +242,7 @@ def build_parts(
         pauses=Pauses(clock),
         history=None if samples is None else History(store, offsets, clients, samples, clock=clock),
         nameserver=nameserver,
-        endpoint=Endpoint(settings.broker_ip1, settings.listen_port),
+        endpoint=endpoint,
         started_ms=clock(),
         memory_bytes=memory_bytes,
     )

@@ -59,6 +59,8 @@ class Produce:
         self._store = parts.store
         self._most_pending = settings.send_thread_pool_queue_capacity
         self._topic_of = parts.topics.get
+        # A record of the revive log moves messages of any group: only the broker writes them.
+        self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic}
         self._store_host = parts.endpoint.store_host
         self._max_body = parts.store_settings.max_message_size
         ip, port = parts.endpoint.store_host
@@ -100,7 +102,7 @@ class Produce:
                 config is None
                 or header.reconsume_times > 0
                 or header.topic[0] == "%"
-                or header.topic in FORBIDDEN_TO_SEND
+                or header.topic in self._forbidden
             ):
                 config = self._check_topic(header, config, channel, command)
             queue_id = self._check_queue(header, config, channel)
@@ -200,7 +202,7 @@ class Produce:
     ) -> TopicConfig:
         topic = header.topic
         try:
-            if topic in FORBIDDEN_TO_SEND:
+            if topic in self._forbidden:
                 raise Refusal(
                     ResponseCode.NO_PERMISSION,
                     f"Sending message to topic[{topic}] is forbidden.",

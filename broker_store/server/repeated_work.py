@@ -16,6 +16,7 @@ STEP_RETRY_S = 5.0
 _WHAT_WAITS = {
     "delay": "messages with a delay level wait",
     "transactions": "producers are not asked about transactions without an end",
+    "revive": "popped messages that are not acknowledged wait",
     "timer": "timer messages wait; the next start restores missing files of timerlog and timerwheel from "
     "the messages",
 }

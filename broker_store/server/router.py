@@ -45,9 +45,12 @@ from broker_store.server.handler import Refusal
 from broker_store.server.locks import Locks
 from broker_store.server.offsets import OffsetHandlers
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pop import Pops
+from broker_store.server.pop_acks import PopAcks
 from broker_store.server.produce import SEND_CODES, Produce
 from broker_store.server.query import Query
 from broker_store.server.replies import Replies
+from broker_store.server.request_modes import RequestModeHandlers
 from broker_store.server.retries import Retries
 from broker_store.server.timer import TimerHandlers
 from broker_store.server.transactions import TransactionHandlers
@@ -68,6 +71,7 @@ _NOTHING_THERE = frozenset(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         ResponseCode.PULL_OFFSET_MOVED,
         ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.POLLING_TIMEOUT,
     }
 )
 
@@ -88,6 +92,8 @@ class Router:
             parts, cause[0], cause[1], "group", name, {}
         )
         self.consume = Consume(parts)
+        self.pops = Pops(parts)
+        self.consume.on_arrived = self.pops.waiting.arrived
         self.clients = ClientHandlers(parts)
         query = Query(parts)
         self._handlers = {
@@ -95,6 +101,8 @@ class Router:
             R.PULL_MESSAGE: self.consume.pull,
             R.LITE_PULL_MESSAGE: self.consume.pull,
             **OffsetHandlers(parts).handlers(),
+            **self.pops.handlers(),
+            **PopAcks(parts).handlers(),
             **query.handlers(),
             **Retries(parts, parts.sends).handlers(),
             **Locks(parts).handlers(),
@@ -102,9 +110,10 @@ class Router:
             **TransactionHandlers(parts, parts.sends).handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),
             **self.clients.handlers(),
+            **RequestModeHandlers(parts).handlers(),
             **TopicAdmin(parts).handlers(),
             **GroupAdmin(parts).handlers(),
-            **OffsetAdmin(parts, self.consume.reset).handlers(),
+            **OffsetAdmin(parts, self.reset).handlers(),
             **ProgressAdmin(parts).handlers(),
             **ConnectionAdmin(parts).handlers(),
             **ConsumerAdmin(parts).handlers(),
@@ -113,6 +122,11 @@ class Router:
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
         for code in map(int, audited_requests.BROKER):
             self._handlers[code] = audited_requests.recorded(parts, code, self._handlers[code])
+
+    def reset(self, group: str, topic: str, queue_ids: list[int]) -> None:
+        """Serve what is parked of a group whose offsets were reset."""
+        self.consume.reset(group, topic, queue_ids)
+        self.pops.waiting.reset(group, topic, queue_ids)
 
     def handle(self, command: Command, channel: Channel) -> Command | None:
         handler = self._handlers.get(command.code)

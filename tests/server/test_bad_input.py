@@ -37,6 +37,7 @@ DONE = {
     int(ResponseCode.PULL_OFFSET_MOVED),
     int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     int(ResponseCode.QUERY_NOT_FOUND),
+    int(ResponseCode.POLLING_TIMEOUT),
 }
 
 WRONG_INTS = (
@@ -188,6 +189,19 @@ ASSIGNMENT = {
 CHECK = {"clientId": "client", "group": "CG", "subscriptionData": SUBSCRIPTION}
 BATCH_BODY = bytes.fromhex("0000001a00000000000000000000000000000004626f64790000")
 RECALL_HANDLE = recall_handle.encode(RecallHandle("Orders", "broker-a", "1700000060001", "U"))
+POP = QUEUE | {
+    "consumerGroup": "CG2",
+    "maxMsgNums": "32",
+    "invisibleTime": "60000",
+    "pollTime": "15000",
+    "bornTime": "1700000000000",
+    "initMode": "0",
+    "expType": "TAG",
+    "exp": "*",
+    "order": "false",
+    "attemptId": "x",
+}
+ACK = QUEUE | {"consumerGroup": "CG2", "extraInfo": "0 1700000000000 60000 3 0 broker-a 0 0", "offset": "0"}
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
 # Code -> (fields, body: bytes, or a value for JSON). PLAIN has the codes whose requests have no content.
@@ -257,11 +271,19 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.GET_TOPIC_CONFIG: ({"topic": "Orders"}, b""),
     R.GET_SUBSCRIPTIONGROUP_CONFIG: ({"group": "CG"}, b""),
     R.QUERY_ASSIGNMENT: ({}, ASSIGNMENT),
+    R.SET_MESSAGE_REQUEST_MODE: ({}, {"topic": "Orders", "consumerGroup": "CG", "mode": "POP", "popShareQueueNum": 2}),
+    R.POP_MESSAGE: (POP, b""),
+    R.PEEK_MESSAGE: (QUEUE | {"consumerGroup": "CG2", "maxMsgNums": "32"}, b""),
+    R.NOTIFICATION: ({name: POP[name] for name in ("consumerGroup", "topic", "queueId", "pollTime", "bornTime", "order", "attemptId", "expType", "exp")}, b""),
+    R.POLLING_INFO: (QUEUE | {"consumerGroup": "CG2"}, b""),
+    R.ACK_MESSAGE: (ACK, b""),
+    R.CHANGE_MESSAGE_INVISIBLETIME: (ACK | {"invisibleTime": "5000"}, b""),
+    R.BATCH_ACK_MESSAGE: ({}, {"brokerName": "broker-a", "acks": [{"t": "Orders", "c": "CG2", "r": "0", "so": 0, "q": 0, "rq": 3, "pt": 1_700_000_000_000, "it": 60_000, "b": "AQ=="}]}),
 }  # fmt: skip
 PLAIN = {
     R.GET_BROKER_CONFIG, R.GET_BROKER_RUNTIME_INFO, R.GET_ALL_CONSUMER_OFFSET, R.GET_ALL_DELAY_OFFSET, R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, R.GET_ALL_PRODUCER_INFO,
     R.GET_ALL_MESSAGE_REQUEST_MODE, R.GET_BROKER_HA_STATUS, R.GET_TIMER_CHECK_POINT, R.GET_TIMER_METRICS, R.CLEAN_EXPIRED_CONSUMEQUEUE,
-    R.CLEAN_UNUSED_TOPIC, R.DELETE_EXPIRED_COMMITLOG,
+    R.CLEAN_UNUSED_TOPIC, R.DELETE_EXPIRED_COMMITLOG, R.POP_ROLLBACK,
 }  # fmt: skip
 # Codes whose good requests change something; the others never do.
 CHANGING = {
@@ -269,7 +291,7 @@ CHANGING = {
     R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.DELETE_SUBSCRIPTIONGROUP, R.DELETE_TOPIC_IN_BROKER,
     R.UPDATE_AND_GET_GROUP_FORBIDDEN, R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
-    R.RECALL_MESSAGE,
+    R.RECALL_MESSAGE, R.SET_MESSAGE_REQUEST_MODE, R.POP_MESSAGE, R.ACK_MESSAGE, R.CHANGE_MESSAGE_INVISIBLETIME, R.BATCH_ACK_MESSAGE,
 }  # fmt: skip
 # Sends and pulls, whose fields have parsers of their own, for speed.
 HOT = {
@@ -321,6 +343,7 @@ def snapshot(harness: Harness) -> dict:
         "producers": sorted(parts.clients.producer_groups()),
         "locks": repr(parts.locks.__dict__),
         "parked": parts.parked.count,
+        "modes": parts.request_modes.to_json(),
         "log end": harness.store.wrote,
         "queues": [(queue, harness.store.reads.max_offset(*queue)) for queue in harness.store.queues()],
         "config": dict(harness.store.config),

@@ -32,7 +32,6 @@ class BrokerAdmin:
             R.UPDATE_BROKER_CONFIG: self.refuse_config,
             R.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             R.GET_BROKER_HA_STATUS: self.ha_status,
-            R.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
             R.VIEW_BROKER_STATS_DATA: self.stats_data,
             R.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
             R.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
@@ -129,7 +128,3 @@ class BrokerAdmin:
             "masterCommitLogMaxOffset": self._parts.store.log.wrote,
         }
         return command.answer(0, None, None, fastjson.dumps(value))
-
-    def request_modes(self, command: Command, channel: Channel) -> Command:
-        """Return no modes: every group pulls, and pop is not supported."""
-        return command.answer(0, None, None, fastjson.dumps({"messageRequestModeMap": {}}))

@@ -24,6 +24,14 @@ class Compat {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
+    static void pop(DefaultMQPushConsumer consumer, long invisibleMs) {
+        throw new UnsupportedOperationException("4.9 clients do not pop");
+    }
+
+    static void setMode(DefaultMQAdminExt admin, String broker, String topic, String group, String mode, int share) {
+        throw new UnsupportedOperationException("4.9 has no modes");
+    }
+
     static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes, String retryPolicy) throws Exception {
         SubscriptionGroupConfig config = new SubscriptionGroupConfig();
         config.setGroupName(group);

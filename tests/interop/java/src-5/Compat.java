@@ -6,6 +6,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.remoting.protocol.subscription.CustomizedRetryPolicy;
 import org.apache.rocketmq.remoting.protocol.subscription.ExponentialRetryPolicy;
 import org.apache.rocketmq.remoting.protocol.subscription.GroupRetryPolicyType;
@@ -27,6 +28,15 @@ class Compat {
 
     static void broadcast(DefaultMQPushConsumer consumer) {
         consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void pop(DefaultMQPushConsumer consumer, long invisibleMs) {
+        consumer.setClientRebalance(false);
+        consumer.setPopInvisibleTime(invisibleMs);
+    }
+
+    static void setMode(DefaultMQAdminExt admin, String broker, String topic, String group, String mode, int share) throws Exception {
+        admin.setMessageRequestMode(broker, topic, group, MessageRequestMode.valueOf(mode), share, 5000);
     }
 
     static void createGroup(DefaultMQAdminExt admin, String broker, String group, int retryMaxTimes, String retryPolicy) throws Exception {

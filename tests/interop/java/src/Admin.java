@@ -55,6 +55,7 @@ class Admin {
                 for (var data : info.getBrokerAddrTable().values()) rows.add(Map.of("cluster", data.getCluster(), "broker", data.getBrokerName(), "addresses", new TreeMap<>(data.getBrokerAddrs())));
                 break;
             }
+            case "set_mode": Compat.setMode(admin, broker(admin), words[1], words[2], words[3], Integer.parseInt(words[4])); break;
             case "runtime": rows.add(new TreeMap<>(admin.fetchBrokerRuntimeStats(broker(admin)).getTable())); break;
             case "broker_config": rows.add(new TreeMap<>(admin.getBrokerConfig(broker(admin)))); break;
             case "topics": rows.addAll(new TreeSet<>(admin.fetchAllTopicList().getTopicList())); break;

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.*;
  * Interop NAMESRV COMMAND key=value...    prints one JSON object a line: what was acknowledged, received or found.
  *
  * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms= delay=LEVEL timer=sec|ms|at:NUMBER step= trace=TOPIC]
- * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time= trace=TOPIC]
+ * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= pop=INVISIBLE_MS from=first|last|timestamp time= trace=TOPIC]
  * pull     topics= [group=]          every queue from its lowest offset to its highest
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
  * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
@@ -222,6 +222,7 @@ public class Interop {
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setAwaitTerminationMillisWhenShutdown(TIMEOUT_MS);   // so that all that was handled is committed
         for (String topic : topics()) consumer.subscribe(topic, selector());
+        if (options.containsKey("pop")) Compat.pop(consumer, number("pop", 60_000));
         int failEvery = number("fail_every", 0), failTimes = number("fail_times", 1), level = number("level", 0);
         AtomicInteger left = new AtomicInteger(number("n", Integer.MAX_VALUE));
         CountDownLatch end = new CountDownLatch(1);

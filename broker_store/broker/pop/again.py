@@ -1,0 +1,71 @@
+"""Messages as they are stored in a retry topic when they come again, and those that a kill left there without
+their acknowledgement (docs/spec/pop.md section 6).
+
+    log    ... │ message in the retry topic │ message │ ■ end of the log: the acknowledgement is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_store.engine.store_protocol import Store
+from broker_store.formats import properties, record
+from broker_store.formats.names import RETRY_PREFIX
+from broker_store.formats.pop_records import MAX_MESSAGES, PopCheckpoint
+from broker_store.messages import GetRequest, GetStatus, Message
+
+MAX_TRIES = (1 << 31) - 1
+
+
+def again(stored: record.StoredMessage, topic: str, checkpoint: PopCheckpoint) -> Message:
+    """Return the message as it is stored in a retry topic."""
+    encoded = stored.raw_properties
+    if not stored.reconsume_times or properties.FIRST_POP_TIME not in stored.properties:
+        encoded = properties.set_values(encoded, {properties.FIRST_POP_TIME: str(checkpoint.key.pop_ms)})
+    return Message(
+        topic,
+        0,
+        stored.body,
+        # Without room for the time the message comes again without it
+        encoded if len(encoded) <= properties.MAX_BYTES else stored.raw_properties,
+        stored.flag,
+        stored.sys_flag,
+        stored.born_timestamp,
+        stored.born_host,
+        stored.store_host,
+        min(stored.reconsume_times + 1, MAX_TRIES),
+    )
+
+
+def is_stored_as(message: Message, stored: record.StoredMessage) -> bool:
+    """Return whether a record of the retry topic is this message."""
+    return (message.topic, message.body, message.reconsume_times, message.born_timestamp) == (
+        stored.topic,
+        stored.body,
+        stored.reconsume_times,
+        stored.born_timestamp,
+    ) and properties.decode(message.properties) == properties.decode(stored.raw_properties)
+
+
+def at_the_end(store: Store, topics: Iterable[str]) -> list[record.StoredMessage]:
+    """Return the messages of a retry topic that are the last records of the log. Any thread, before the
+    first put."""
+    reads = store.reads
+    for topic in topics:
+        high = reads.max_offset(topic, 0) if topic.startswith(RETRY_PREFIX) else 0
+        first, end = high, store.log.wrote
+        while first > reads.min_offset(topic, 0) and high - first < MAX_MESSAGES:
+            units = reads.read_units(topic, 0, first - 1, 1)
+            if not units or units[0][0] + units[0][1] != end:
+                break
+            first, end = first - 1, units[0][0]
+        found: list[record.StoredMessage] = []
+        while first < high:
+            result = reads.get(GetRequest(topic, 0, first, max_count=high - first))
+            assert result is not None  # without a function to call, it waits for the disk
+            if result.status is GetStatus.FOUND:
+                found += record.decode_all(result.body, check_crc=False)
+            first = max(first + 1, result.next_offset)
+        if found:
+            return found
+    return []

@@ -1,0 +1,169 @@
+"""Where the next pop of each queue begins.
+
+    pop ──► pop checkpoint in the log ──► `move`: the next pop begins after it, in memory
+                                             │ the log is synced as far
+                                             ▼
+                                          `settle`: the group's offset is committed
+
+An offset is committed when its pop checkpoint is synced, so no power cut leaves an offset without the record
+of the messages below it. The log offset up to which all pop checkpoints are in the offsets is
+saved with them; after a kill `restore` reads the pop checkpoints from there on, and no message is given
+before its time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from broker_store.broker.offsets import Offsets
+from broker_store.broker.pop.revive_log import NEXT_OFFSET
+from broker_store.engine.store_protocol import Store
+from broker_store.errors import FormatError
+from broker_store.formats import pop_records, properties, record
+from broker_store.formats.pop_records import CHECKPOINT_TAG, REVIVE_GROUP
+from broker_store.formats.timer_log import TIMER_TOPIC
+from broker_store.messages import GetRequest, GetStatus
+
+Place = tuple[str, str, int]  # group, topic, queue id
+# Log that may lie between the saved and the present end of what the offsets include: a start reads it.
+MAX_UNSAVED_BYTES = 64 << 20
+_READ_AT_ONCE = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Move:
+    """A position that is not committed yet. Its record lies in [begin, end) of the log."""
+
+    place: Place
+    offset: int
+    begin: int
+    end: int
+    is_dropped: bool = False
+
+
+class PopPositions:
+    """The positions of all groups. Loop's thread."""
+
+    def __init__(self, store: Store, offsets: Offsets):
+        self._store, self._offsets = store, offsets
+        self._moves: deque[_Move] = deque()
+        self._latest: dict[Place, _Move] = {}
+        self._is_used = False  # True: a queue was popped since the start, or before
+
+    def next_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where the next pop begins; None if the group has no offset of this queue."""
+        committed = self._offsets.query(group, topic, queue_id)
+        move = self._latest.get((group, topic, queue_id))
+        if move is None:
+            return committed
+        return move.offset if committed is None else max(move.offset, committed)
+
+    def move(self, place: Place, offset: int, begin: int, end: int) -> None:
+        """Move a position to `offset`, because of a record in [begin, end) of the log."""
+        self._is_used = True
+        move = self._latest[place] = _Move(place, offset, begin, end)
+        self._moves.append(move)
+
+    def skip(self, place: Place, offset: int) -> None:
+        """Move a position past messages that the group does not want, or that are gone. Raises
+        TooManyOffsetsError."""
+        latest = self._latest.get(place)
+        if latest is None:
+            self._offsets.commit(*place, offset)
+        else:
+            self.move(place, offset, latest.end, latest.end)
+
+    def drop(self, group: str, topic: str, queue_id: int | None = None) -> None:
+        """Forget positions that are not committed, because the group's offsets of a queue, or of the topic,
+        were reset or removed."""
+        for move in self._moves:
+            if move.place[:2] == (group, topic) and queue_id in (None, move.place[2]):
+                move.is_dropped = True
+                self._latest.pop(move.place, None)
+
+    def settle(self, synced: int) -> None:
+        """Commit the positions whose records lie below `synced`."""
+        moves = self._moves
+        while moves and moves[0].end <= synced:
+            move = moves.popleft()
+            if self._latest.get(move.place) is move:
+                del self._latest[move.place]
+            before = self._offsets.query(*move.place)
+            is_own = move.place[0] == REVIVE_GROUP
+            # A group or topic without an offset was deleted meanwhile: its first pop had committed one.
+            if not move.is_dropped and (is_own if before is None else move.offset > before):
+                self._offsets.commit(*move.place, move.offset, is_own=is_own)
+        if not self._is_used:
+            return
+        included = moves[0].begin if moves else self._store.log.wrote
+        if self._offsets.dirty or included - (self._offsets.pops_included or 0) > MAX_UNSAVED_BYTES:
+            self._offsets.pops_included = included
+            self._offsets.dirty = True
+
+    def restore(self, topic: str, queues: int, exists: Callable[[str], bool]) -> int:
+        """Move the offsets to where the pop checkpoints in the log leave them; return how many moved.
+
+        Called at a start, after the offsets are loaded. `topic` is the revive log. `exists` returns
+        whether there is a topic of a name.
+        """
+        begin = self._offsets.pops_included
+        self._is_used = begin is not None
+        found: dict[Place, tuple[int, int]] = {}
+        for queue_topic, queue_id in [(TIMER_TOPIC, 0), *((topic, queue_id) for queue_id in range(queues))]:
+            for stored in self._records(queue_topic, queue_id, begin):
+                move = _next_of(stored, topic, is_direct=queue_topic == topic)
+                if move is not None and found.get(move[0], (-1, 0))[0] < stored.log_offset:
+                    found[move[0]] = stored.log_offset, move[1]
+        moved = 0
+        for place, (_, offset) in found.items():
+            before = self._offsets.query(*place)
+            if exists(place[1]) and (before is None or before < offset):
+                self._offsets.commit(*place, offset)
+                moved += 1
+        return moved
+
+    def _records(self, topic: str, queue_id: int, begin: int | None) -> Iterator[record.StoredMessage]:
+        """Return the records of a queue at or after a log offset, in order.
+
+        None as the offset means that no pop was included when the offsets were saved: then the records
+        stored since are returned.
+        """
+        reads = self._store.reads
+        low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
+        end = high
+        if begin is None:
+            saved_ms = self._offsets.data_version.timestamp
+            low = high = reads.times.offset_by_time(topic, queue_id, saved_ms)
+        while begin is not None and low < high:
+            middle = (low + high) // 2
+            units = reads.read_units(topic, queue_id, middle, 1)
+            if units and units[0][0] < begin:
+                low = middle + 1
+            else:
+                high = middle
+        while low < end:
+            result = reads.get(GetRequest(topic, queue_id, low, max_count=_READ_AT_ONCE))
+            assert result is not None  # without a function to call, it waits for the disk
+            if result.status is GetStatus.FOUND:
+                yield from record.decode_all(result.body, check_crc=False)
+            low = max(low + 1, result.next_offset)
+
+
+def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> tuple[Place, int] | None:
+    """Return the place and the next offset that the record of a pop states; None for another record.
+
+    A record that the timer delivered to the revive log does not count: the one in the timer topic is older.
+    """
+    pairs = stored.properties
+    text = pairs.get(NEXT_OFFSET, "")
+    if pairs.get(properties.TAGS) != CHECKPOINT_TAG or not text.isdigit() or len(text) > 18:
+        return None
+    if (properties.TIMER_OUT_MS in pairs) if is_direct else pairs.get(properties.REAL_TOPIC) != topic:
+        return None
+    try:
+        key = pop_records.decode_checkpoint(stored.body).key
+    except FormatError:
+        return None
+    return (key.group, key.topic, key.queue_id), int(text)

@@ -1,0 +1,465 @@
+"""Messages that were popped and not acknowledged in time come again (docs/spec/pop.md section 6).
+
+    revive log ──► read ──► pop checkpoints in hand, with the bits of acknowledged messages
+                               │ invisible time is over, and all acknowledgements of before are read
+                               ▼
+                            the other messages ──► pop retry topic
+                                               └─► an acknowledgement in the revive log
+
+The broker acknowledges what it stored in the retry topic. So after a crash, which may leave an older position
+of the revive log, nothing of it comes again. The timer may deliver records of the last seconds before a crash
+twice; for some time after a start, pop checkpoints that were finished are remembered and not read again.
+
+The position of a queue, as a committed offset of REVIVE_GROUP, is the *last* record that is finished, as in
+Apache's broker: reading goes on after it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from broker_store.broker.groups import Groups
+from broker_store.broker.pop.again import again, at_the_end, is_stored_as
+from broker_store.broker.pop.horizon import Horizon
+from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.pop.revive_queue import InHand, Revived, ReviveFacts, ReviveQueue, checkpoint_of
+from broker_store.broker.step_pacing import RETRY_MS
+from broker_store.broker.timer import Timer
+from broker_store.broker.timer_request import parse_long
+from broker_store.broker.topics import TooManyTopicsError, Topics
+from broker_store.engine.store_protocol import Store
+from broker_store.errors import FormatError, NameError_
+from broker_store.formats import pop_records, properties, record
+from broker_store.formats.names import RETRY_PREFIX, pop_retry_topic, popped_topic
+from broker_store.formats.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    REVIVE_GROUP,
+    PopKey,
+)
+from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus
+
+# Limits of one step, so that it takes the loop for a millisecond or two. The next step continues.
+MAX_READ_PER_STEP = 64
+MAX_REVIVED_PER_STEP = 64
+MAX_BYTES_PER_STEP = 1 << 20
+# Pop checkpoints of one queue in memory, about 700 bytes each; more are read only while none of them is due.
+MAX_IN_HAND = 20_000
+# After the invisible time: an acknowledgement that is on its way then still counts.
+GRACE_MS = 500
+# A record with a delivery time this much later shows that all before it have been delivered.
+LATER_MS = 2_000
+POLL_MS = 200
+# Until the next attempt to read messages that could not be read from the disk.
+UNREADABLE_RETRY_MS = 10_000
+# So long after a start finished pop checkpoints are remembered, or longer while the timer catches up.
+REMEMBER_MS = 60_000
+
+
+class _Counts(NamedTuple):
+    """Names of the counts."""
+
+    acknowledged: int = 0
+    revived: int = 0
+    dropped: int = 0
+    invalid: int = 0
+    failures: int = 0
+
+
+class Revive:
+    """Brings popped messages back. All methods run on the event loop, after `start`.
+
+    `version` is that of the retry topics it creates. `on_ready()` requests a step as soon as possible.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        timer: Timer,
+        positions: PopPositions,
+        revive_log: ReviveLog,
+        topics: Topics,
+        groups: Groups,
+        *,
+        clock: Callable[[], int],
+        version: int = 1,
+    ):
+        self._store, self._timer, self._positions, self._log = store, timer, positions, revive_log
+        self._topics, self._groups, self._clock, self._version = topics, groups, clock, version
+        self._horizon = Horizon(store, timer)
+        self._queues: list[ReviveQueue] = []
+        self._turn = 0
+        self._reading = False
+        self._retry_ms = 0
+        self._started_ms = self._remember_until_ms = 0
+        self._owed: list[tuple[PopKey, int, int]] = []  # acknowledgements that a kill prevented
+        self.counts = _Counts()._asdict()
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_revived: Callable[[Revived], None] = lambda messages: None
+
+    # Starting -------------------------------------------------------------------------------------
+
+    def start(self, committed: Callable[[str, str, int], int | None]) -> None:
+        """Go on after the committed positions. Any thread, before the first step."""
+        self._started_ms = self._clock()
+        self._remember_until_ms = self._started_ms + REMEMBER_MS
+        topic, reads = self._log.topic, self._store.reads
+        stored = self._store.queue_ids(topic)  # an earlier run may have had more queues
+        self._queues = [
+            ReviveQueue(queue_id)
+            for queue_id in range(max([self._log.queues, *(queue_id + 1 for queue_id in stored)]))
+        ]
+        for queue in self._queues:
+            low, high = reads.min_offset(topic, queue.queue_id), reads.max_offset(topic, queue.queue_id)
+            at = committed(REVIVE_GROUP, topic, queue.queue_id)
+            queue.finished = max(low - 1, min(-1 if at is None else at, high - 1))
+            queue.read = queue.finished + 1
+            queue.backlog_end = high
+            self._remember_older(queue, low, high)
+        left = at_the_end(self._store, [config.name for config in self._topics.all()])
+        if left:
+            self._read_backlog()
+            self._find_owed(left)
+
+    def _remember_older(self, queue: ReviveQueue, low: int, high: int) -> None:
+        """Remember the pop checkpoints before the position that the timer may deliver again: all of them are
+        finished."""
+        if high <= low or not self._timer.enabled:
+            return
+        topic, reads = self._log.topic, self._store.reads
+        # The timer delivers again what was due since its saved time.
+        since_ms = max(0, self._timer.slots.read_ms - LATER_MS)
+        at = max(low, reads.times.offset_by_time(topic, queue.queue_id, since_ms))
+        while at < queue.read:
+            result = reads.get(GetRequest(topic, queue.queue_id, at, max_count=queue.read - at))
+            assert result is not None  # without a function to call, it waits for the disk
+            if result.status is GetStatus.FOUND:
+                for stored in record.decode_all(result.body, check_crc=False):
+                    checkpoint = checkpoint_of(stored)
+                    if checkpoint is not None:
+                        queue.remembered.add(checkpoint.key)
+            at = max(at + 1, result.next_offset)
+
+    def _read_backlog(self) -> None:
+        """Read all records that the revive log has now. Any thread, before the first step."""
+        for queue in self._queues:
+            while queue.read < queue.backlog_end:
+                request = GetRequest(self._log.topic, queue.queue_id, queue.read, MAX_READ_PER_STEP)
+                result = self._store.reads.get(request)
+                assert result is not None  # without a function to call, it waits for the disk
+                before = queue.read
+                self._take_records(queue, result, 0)
+                queue.read = max(queue.read, before + 1)
+
+    def _find_owed(self, left: list[record.StoredMessage]) -> None:
+        """Find the pop checkpoints of messages that a kill left in a retry topic without their
+        acknowledgement. They get it in the first step, and do not come a second time."""
+        for queue in self._queues:
+            for held in list(queue.in_hand.values()):
+                key = held.checkpoint.key
+                retry = self._retry_topic(key)
+                if retry != left[0].topic:
+                    continue
+                for offset in held.left():
+                    result = self._store.reads.get(GetRequest(key.topic, key.queue_id, offset, 1))
+                    if result is None or result.status is not GetStatus.FOUND:
+                        continue
+                    message = again(record.decode(result.body, check_crc=False), retry, held.checkpoint)
+                    same = next((one for one in left if is_stored_as(message, one)), None)
+                    if same is not None:
+                        left.remove(same)
+                        held.mark(offset)
+                        self._owed.append((key, offset, queue.queue_id))
+                        if not left:
+                            return
+
+    def _retry_topic(self, key: PopKey) -> str:
+        """Return the topic in which messages of a pop checkpoint come again."""
+        if key.topic.startswith(RETRY_PREFIX):
+            return key.topic
+        return pop_retry_topic(key.topic, key.group, version=self._version)
+
+    @property
+    def queues(self) -> int:
+        """Return the number of queues of the revive log."""
+        return len(self._queues)
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> int | None:
+        """Read the revive log, and bring back what is due. Return when to call again (ms); None when
+        `on_ready` will request it."""
+        if self._reading:
+            return None
+        if self._retry_ms > now_ms:
+            return self._retry_ms
+        while self._owed:
+            key, offset, queue_id = self._owed.pop()
+            self._log.put_ack(key, [offset], queue_id, now_ms)
+        self._positions.settle(self._store.flushed)
+        if not self._remembers(now_ms):
+            for queue in self._queues:
+                queue.remembered.clear()
+        self._horizon.advance(now_ms)
+        self._read_all(now_ms)
+        if not self._reading and self._retry_ms <= now_ms:
+            self._revive_due(now_ms)
+        self._commit()
+        if self._reading:
+            return None
+        return self._next_ms(now_ms)
+
+    def _remembers(self, now_ms: int) -> bool:
+        """True while the timer may deliver records again that it had delivered before the start."""
+        return now_ms < self._remember_until_ms or self._horizon.reached_ms < self._started_ms
+
+    def _next_ms(self, now_ms: int) -> int:
+        if self._retry_ms > now_ms:
+            return self._retry_ms
+        next_ms = now_ms + POLL_MS
+        for queue in self._queues:
+            if self._may_read(queue, now_ms) or self._is_due(queue, now_ms):
+                return now_ms
+            if queue.due:
+                next_ms = min(next_ms, max(now_ms + 1, queue.due[0][0] + GRACE_MS + 1))
+        return next_ms
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def _may_read(self, queue: ReviveQueue, now_ms: int) -> bool:
+        end = self._store.reads.max_offset(self._log.topic, queue.queue_id)
+        return queue.read < end and (len(queue.in_hand) < MAX_IN_HAND or not self._is_due(queue, now_ms))
+
+    def _read_all(self, now_ms: int) -> None:
+        """Read some records of each queue in turn."""
+        left = MAX_READ_PER_STEP
+        queues = self._queues[self._turn :] + self._queues[: self._turn]
+        for queue in queues:
+            while left > 0 and self._may_read(queue, now_ms):
+                begin = queue.read
+                result = self._store.reads.get(
+                    GetRequest(self._log.topic, queue.queue_id, begin, max_count=left),
+                    partial(self._arrived, queue),
+                )
+                if result is None:
+                    self._reading = True
+                    return
+                self._take_records(queue, result, now_ms)
+                if self._retry_ms > now_ms:
+                    return
+                left -= max(1, queue.read - begin)
+            if queue.read >= self._store.reads.max_offset(self._log.topic, queue.queue_id):
+                queue.complete_ms = self._horizon.reached_ms
+            if left <= 0:
+                self._turn = (queue.queue_id + 1) % len(self._queues)
+                return
+
+    def _arrived(self, queue: ReviveQueue, result: GetResult) -> None:
+        self._reading = False
+        self._take_records(queue, result, self._clock())
+        self.on_ready()
+
+    def _take_records(self, queue: ReviveQueue, result: GetResult, now_ms: int) -> None:
+        if result.status is not GetStatus.FOUND:
+            # Skip records that are gone or damaged; repeat a read that made no progress (the readers are
+            # busy).
+            following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
+            if following <= queue.read:
+                self._retry_ms = now_ms + RETRY_MS
+            else:
+                queue.read = following
+            return
+        for stored in record.decode_all(result.body, check_crc=False):
+            self._take_record(queue, stored)
+        queue.read = result.next_offset
+
+    def _take_record(self, queue: ReviveQueue, stored: record.StoredMessage) -> None:
+        tag = stored.tags
+        if tag == CHECKPOINT_TAG:
+            checkpoint = checkpoint_of(stored)
+            if checkpoint is None:
+                self.counts["invalid"] += 1
+            elif checkpoint.key not in queue.in_hand and checkpoint.key not in queue.remembered:
+                queue.in_hand[checkpoint.key] = InHand(checkpoint, stored.queue_offset)
+                heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
+        elif tag in (ACK_TAG, BATCH_ACK_TAG):
+            self._take_ack(queue, stored)
+        else:
+            self.counts["invalid"] += 1
+        if properties.TIMER_OUT_MS in stored.properties:
+            delivered_ms = parse_long(stored.properties.get(properties.TIMER_DELIVER_MS)) or 0
+            queue.newest_ms = max(queue.newest_ms, delivered_ms)
+
+    def _take_ack(self, queue: ReviveQueue, stored: record.StoredMessage) -> None:
+        try:
+            ack = pop_records.decode_ack(stored.body)
+        except FormatError:
+            self.counts["invalid"] += 1
+            return
+        held = queue.in_hand.get(ack.key)
+        if held is None:
+            return  # it came too late, or its pop checkpoint was finished before
+        before = held.acked.bit_count()
+        for offset in ack.offsets:
+            held.mark(offset)
+        self.counts["acknowledged"] += held.acked.bit_count() - before
+        if held.is_done:
+            self._finish(queue, held)
+
+    def _finish(self, queue: ReviveQueue, held: InHand) -> None:
+        key = held.checkpoint.key
+        del queue.in_hand[key]
+        if self._remembers(self._clock()):
+            queue.remembered.add(key)
+
+    # Bringing back --------------------------------------------------------------------------------
+
+    def _is_due(self, queue: ReviveQueue, now_ms: int) -> bool:
+        """True if a pop checkpoint is over, and every acknowledgement of before is read."""
+        due = queue.due
+        while due and queue.in_hand.get(due[0][2]) is None:
+            heapq.heappop(due)
+        if not due or due[0][0] + GRACE_MS > now_ms:
+            return False
+        if queue.read < queue.backlog_end and len(queue.in_hand) < MAX_IN_HAND:
+            return False  # its acknowledgements may be among the records of before the start
+        return due[0][0] + GRACE_MS <= queue.complete_ms or due[0][0] + LATER_MS < queue.newest_ms
+
+    def _revive_due(self, now_ms: int) -> None:
+        left, size = MAX_REVIVED_PER_STEP, 0
+        for queue in self._queues:
+            while left > 0 and size < MAX_BYTES_PER_STEP and self._is_due(queue, now_ms):
+                held = queue.in_hand[queue.due[0][2]]
+                missing = self._missing(held.checkpoint.key)
+                offsets = held.left()
+                if missing or not offsets:
+                    self.counts["dropped"] += len(offsets)
+                    self._finish(queue, held)
+                    continue
+                run = _run(offsets)
+                result = self._store.reads.get(
+                    GetRequest(held.checkpoint.key.topic, held.checkpoint.key.queue_id, run[0], len(run)),
+                    partial(self._came, queue, held, run),
+                )
+                if result is None:
+                    self._reading = True
+                    return
+                self._put_again(queue, held, run, result, now_ms)
+                if self._retry_ms > now_ms:
+                    return
+                left -= max(1, result.count)
+                size += len(result.body)
+
+    def _came(self, queue: ReviveQueue, held: InHand, run: list[int], result: GetResult) -> None:
+        self._reading = False
+        self._put_again(queue, held, run, result, self._clock())
+        self.on_ready()
+
+    def _missing(self, key: PopKey) -> bool:
+        """True if the topic or the group of a pop checkpoint does not exist any more."""
+        topic = popped_topic(key.topic, key.group)
+        return (
+            self._topics.get(topic) is None
+            or self._topics.get(key.topic) is None
+            or self._groups.get(key.group) is None
+        )
+
+    def _put_again(
+        self, queue: ReviveQueue, held: InHand, run: list[int], result: GetResult, now_ms: int
+    ) -> None:
+        """Store the messages that were read in the retry topic, or have them read again later."""
+        status = result.status
+        if status is GetStatus.FOUND:
+            self._store_again(queue, held, record.decode_all(result.body, check_crc=False), now_ms)
+        elif status is GetStatus.NO_MATCHED_MESSAGE:
+            self._retry_ms = now_ms + RETRY_MS  # the reader threads are busy
+        elif status is GetStatus.READ_FAILED:
+            # The others must not wait for a place of the disk that cannot be read.
+            self.counts["failures"] += 1
+            heapq.heapreplace(queue.due, (now_ms + UNREADABLE_RETRY_MS, held.at, held.checkpoint.key))
+        else:
+            gone = run[:1]
+            if status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING):
+                gone = [offset for offset in run if offset < result.next_offset] or gone
+            elif status is not GetStatus.MESSAGE_DAMAGED:
+                gone = run  # after the end of the queue: the topic was deleted, or a power cut took them
+            self.counts["dropped"] += len(gone)
+            for offset in gone:
+                held.mark(offset)
+        if held.is_done and held.checkpoint.key in queue.in_hand:
+            self._finish(queue, held)
+
+    def _store_again(
+        self, queue: ReviveQueue, held: InHand, found: list[record.StoredMessage], now_ms: int
+    ) -> None:
+        key = held.checkpoint.key
+        try:
+            retry = self._retry_topic(key)
+            if retry != key.topic:
+                self._topics.ensure_pop_retry(retry)
+        except TooManyTopicsError:
+            self._fail(now_ms)
+            return
+        except NameError_:  # both names together are too long for a topic
+            self.counts["dropped"] += len(found)
+            for each in found:
+                held.mark(each.queue_offset)
+            return
+        results = self._store.appender.put_many([again(each, retry, held.checkpoint) for each in found])
+        stored = size = 0
+        taken: list[int] = []
+        for each, result in zip(found, results, strict=True):
+            if result.status not in FINAL:
+                self._fail(now_ms)
+                break
+            taken.append(each.queue_offset)
+            if result.ok:
+                stored += 1
+                size += len(each.body)
+        self.counts["revived"] += stored
+        self.counts["dropped"] += len(taken) - stored
+        if taken:
+            put = self._log.put_ack(key, taken, queue.queue_id, now_ms)
+            ends = [put.log_end, *(result.log_end for result in results)]
+            queue.put_end = max(queue.put_end, *ends)
+            for offset in taken:
+                held.mark(offset)
+        if stored:
+            self.on_revived(
+                Revived(popped_topic(key.topic, key.group), key.group, retry, stored, size, queue.put_end)
+            )
+
+    def _fail(self, now_ms: int) -> None:
+        self.counts["failures"] += 1
+        self._retry_ms = now_ms + RETRY_MS
+
+    # State ----------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Move the position of each queue to before its first unfinished pop checkpoint."""
+        for queue in self._queues:
+            first = next(iter(queue.in_hand.values()), None)
+            finished = (queue.read if first is None else first.at) - 1
+            if finished > queue.finished:
+                queue.finished = finished
+                place = (REVIVE_GROUP, self._log.topic, queue.queue_id)
+                self._positions.move(place, finished, self._store.log.wrote, queue.put_end)
+
+    def facts(self) -> ReviveFacts:
+        reads, topic = self._store.reads, self._log.topic
+        return ReviveFacts(
+            unread=sum(reads.max_offset(topic, queue.queue_id) - queue.read for queue in self._queues),
+            in_hand=sum(len(queue.in_hand) for queue in self._queues),
+            **self.counts,
+        )
+
+
+def _run(offsets: list[int]) -> list[int]:
+    """Return the offsets from the first on that follow each other."""
+    first = offsets[0]
+    return [offset for number, offset in enumerate(offsets) if offset == first + number]

@@ -1,0 +1,86 @@
+"""What the reader of the revive log holds: its queues, and pop checkpoints that are not finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker_store.errors import FormatError
+from broker_store.formats import pop_records, record
+from broker_store.formats.pop_records import CHECKPOINT_TAG, PopCheckpoint, PopKey
+
+
+class InHand:
+    """A pop checkpoint that is not finished. `at` is its place in the revive log, bits of `acked` are set for
+    messages that do not come again."""
+
+    __slots__ = ("acked", "at", "checkpoint")
+
+    def __init__(self, checkpoint: PopCheckpoint, at: int):
+        self.checkpoint, self.at = checkpoint, at
+        self.acked = checkpoint.acked
+
+    @property
+    def is_done(self) -> bool:
+        every = (1 << len(self.checkpoint.diffs)) - 1
+        return self.acked & every == every
+
+    def left(self) -> list[int]:
+        """Return the queue offsets of the messages that come again."""
+        start = self.checkpoint.key.start_offset
+        return [start + diff for i, diff in enumerate(self.checkpoint.diffs) if not self.acked >> i & 1]
+
+    def mark(self, offset: int) -> None:
+        index = self.checkpoint.index_of(offset)
+        if index is not None:
+            self.acked |= 1 << index
+
+
+@dataclass(slots=True)
+class ReviveQueue:
+    """One queue of the revive log. `read` is the next record, `finished` the last one that is finished."""
+
+    queue_id: int
+    read: int = 0
+    finished: int = -1
+    backlog_end: int = 0  # the end of the queue at the start
+    newest_ms: int = 0  # the latest time of what the timer delivered and was read
+    complete_ms: int = 0  # all records of before are read
+    put_end: int = 0  # log offset after what was stored last for this queue
+    in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
+    due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
+    remembered: set[PopKey] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviveFacts:
+    """The state of the revive log's reader. Counts are since the start."""
+
+    unread: int  # records of the revive log
+    in_hand: int  # pop checkpoints
+    acknowledged: int  # messages
+    revived: int  # messages that came again
+    dropped: int  # messages that are gone, or whose topic or group is
+    invalid: int  # records that could not be read
+    failures: int
+
+
+class Revived(NamedTuple):
+    """Messages of one topic that came again for a group: `size` is that of their bodies. They may be read
+    when `log_end` is confirmed."""
+
+    topic: str
+    group: str
+    retry_topic: str
+    messages: int
+    size: int
+    log_end: int
+
+
+def checkpoint_of(stored: record.StoredMessage) -> PopCheckpoint | None:
+    if stored.tags != CHECKPOINT_TAG:
+        return None
+    try:
+        return pop_records.decode_checkpoint(stored.body)
+    except FormatError:
+        return None

@@ -1,0 +1,439 @@
+"""Pops: 200050, 200052, 200054, 200055 (docs/spec/pop.md section 5).
+
+    pop ──► queues in turn, and the retry topics ──► read, at once or by a thread
+                                                       │ found
+                                                       ▼
+                                      pop checkpoint stored ──► position moved ──► answer, once confirmed
+        ──► nothing found: parked, until a message comes or its time is over
+
+A pop reads its queues one after another. A queue is locked while a thread reads it for a pop, so that no
+other pop of the group is given the same messages. A message is answered only if its pop checkpoint is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker_store.broker.offsets import TooManyOffsetsError
+from broker_store.broker.pop.parked_pops import ParkedPop
+from broker_store.broker.pop.positions import Place
+from broker_store.formats.names import RETRY_PREFIX
+from broker_store.formats.pop_records import PopCheckpoint, PopKey
+from broker_store.messages import GetRequest, GetResult, GetStatus, PutStatus
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.protocol.pop import (
+    NORMAL,
+    QueueOffsets,
+    Receipt,
+    message_offset_info,
+    start_offset_info,
+    topic_of,
+)
+from broker_store.repeated_log import RepeatedLog
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Handlers
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_acks import not_stored
+from broker_store.server.pop_checks import FROM_MIN, check_notification, check_peek, check_pop
+from broker_store.server.pop_places import places_of
+from broker_store.server.pop_records import as_of_topic, message_places
+from broker_store.server.pop_request import ALL_QUEUES, Pop
+from broker_store.server.pop_waiting import WaitingPops
+
+MAX_POP_BYTES = 256 << 10
+BUSY_RETRY_S = 0.05
+# Reads of one pop in one turn of the loop: each may scan some hundred messages that the filter rejects.
+MAX_READS_PER_TURN = 16
+_WRONG_OFFSET = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
+_FAILED = (GetStatus.MESSAGE_DAMAGED, GetStatus.READ_FAILED)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The reads of one pop. `places` are the queues that are still to be read: kind and id."""
+
+    pop: Pop
+    places: deque[tuple[int, int]]
+    pop_ms: int
+    revive_queue: int
+    parked: ParkedPop[Pop] | None
+    peeks: bool
+    found: list[QueueOffsets] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    log_end: int = 0
+    reads: int = 0
+    corrected: bool = False  # the offset of the first of `places`
+    refused: PutStatus | None = None
+
+
+class Pops:
+    """The handler of pops. It also parks, wakes and ends those that wait."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts, self._store = parts, parts.store
+        self._loop = asyncio.get_running_loop()
+        self._reading: set[Place] = set()
+        self.waiting = WaitingPops(parts, retry=self._retry, give_up=self._give_up)
+        self._log = RepeatedLog(log)
+        self.random = random.Random()
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    # Requests
+
+    def pop(self, command: Command, channel: Channel) -> Command | None:
+        pop = check_pop(self._parts, command, channel)
+        if pop.is_late:
+            fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+            remark = f"the broker[{self._parts.settings.broker_ip1}] pop message is timeout too much"
+            return command.answer(ResponseCode.POLLING_TIMEOUT, remark, fields)
+        self._advance(self._begin(pop))
+        return None
+
+    def peek(self, command: Command, channel: Channel) -> None:
+        """Return messages and leave them visible."""
+        self._advance(self._begin(check_peek(self._parts, command, channel), peeks=True))
+
+    def notification(self, command: Command, channel: Channel) -> None:
+        """Return whether a pop would find a message, now or before the time of the request is over."""
+        pop = check_notification(self._parts, command, channel)
+        if self._has_message(pop):
+            self._answer_notification(pop, has_message=True)
+        elif pop.deadline_ms <= self._parts.clock():
+            self._answer_notification(pop, has_message=False)
+        elif not self._park(pop):
+            self._answer_notification(pop, has_message=False, is_full=True)
+
+    def polling_info(self, command: Command, channel: Channel) -> Command:
+        """Return how many pops of a group wait for a queue."""
+        header = read_header(RequestCode.POLLING_INFO, command.fields)
+        line = (header.topic, header.consumer_group, header.queue_id)
+        return command.answer(0, None, {"pollingNum": str(self._parts.parked_pops.in_line(line))})
+
+    # Reading
+
+    def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> _Run:
+        return _Run(
+            pop,
+            places_of(self._parts, pop, self.random.randrange(100)),
+            self._parts.clock(),
+            self._parts.revive_log.next_queue(),
+            parked,
+            peeks,
+        )
+
+    def _advance(self, run: _Run) -> None:
+        """Read the next queues of a pop, and answer it when it has enough or no queue is left."""
+        pop, reads = run.pop, 0
+        while run.places and run.count < pop.max_messages and run.size < MAX_POP_BYTES:
+            reads += 1
+            if reads > MAX_READS_PER_TURN:
+                self._loop.call_soon(self._advance_open, run)
+                return
+            kind, queue_id = run.places[0]
+            place = (pop.group, topic_of(pop.topic, pop.group, kind), queue_id)
+            if place in self._reading:
+                self._next_place(run)  # another pop is given its messages
+                continue
+            try:
+                offset = self._offset(run, place)
+            except TooManyOffsetsError as error:
+                self._parts.statistics.refuse(
+                    "too many offsets",
+                    value=error.value,
+                    limit=error.limit,
+                    who=pop.channel.remote,
+                    said=str(error),
+                )
+                self._write(pop, ResponseCode.SYSTEM_ERROR, str(error), {})
+                return
+            if offset == self._store.reads.max_offset(place[1], queue_id):
+                self._next_place(run)
+                continue
+            request = GetRequest(
+                place[1],
+                queue_id,
+                offset,
+                pop.max_messages - run.count,
+                MAX_POP_BYTES - run.size,
+                pop.tag_codes,
+                pop.group,
+                pop.message_filter,
+            )
+            began_s = time.perf_counter()
+            result = self._store.reads.get(request, partial(self._came, run, place, offset, began_s))
+            if result is None:
+                self._reading.add(place)
+                pop.channel.hold()
+                return
+            if not self._taken(run, place, offset, result, began_s):
+                return
+        self._finish(run)
+
+    def _next_place(self, run: _Run) -> None:
+        run.places.popleft()
+        run.corrected = False
+
+    def _came(self, run: _Run, place: Place, offset: int, began_s: float, result: GetResult) -> None:
+        """Take what a thread has read."""
+        channel = run.pop.channel
+        self._reading.discard(place)
+        channel.release()
+        if channel.closed or (run.parked is not None and not run.parked.waiting):
+            self._wake_place(place)
+        elif channel.paused:
+            # The peer has not read its other answers: messages would be invisible and unread.
+            channel.when_resumed(lambda: self._advance(run))
+            self._wake_place(place)
+        elif self._taken(run, place, offset, result, began_s):
+            self._wake_place(place)
+            self._advance(run)
+
+    def _wake_place(self, place: Place) -> None:
+        """Wake a pop that waits, after a queue was locked."""
+        group, topic, queue_id = place
+        if self._store.reads.max_offset(topic, queue_id) > (
+            self._parts.pop_positions.next_offset(group, topic, queue_id) or 0
+        ):
+            self.waiting.wake(
+                [line for line in self._parts.parked_pops.lines_of((topic, queue_id)) if line[1] == group]
+            )
+
+    def _offset(self, run: _Run, place: Place) -> int:
+        """Return where a group reads a queue next. Its first pop commits that. Raises
+        TooManyOffsetsError."""
+        group, topic, queue_id = place
+        parts, reads = self._parts, self._store.reads
+        if parts.offsets.take_reset(group, topic, queue_id) is not None:
+            parts.pop_positions.drop(group, topic, queue_id)
+        offset = parts.pop_positions.next_offset(group, topic, queue_id)
+        if offset is not None and offset >= 0:
+            return offset
+        low = reads.min_offset(topic, queue_id)
+        if run.peeks or run.pop.init_mode == FROM_MIN or topic.startswith(RETRY_PREFIX):
+            offset = low
+        elif low <= 0 and parts.near_log_end(topic, queue_id, 0):
+            offset = 0
+        else:
+            offset = max(0, reads.max_offset(topic, queue_id) - 1)
+        if not run.peeks:
+            parts.offsets.commit(group, topic, queue_id, offset)
+        return offset
+
+    def _taken(self, run: _Run, place: Place, offset: int, result: GetResult, began_s: float) -> bool:
+        """Take the result of a read; return False if the pop goes on later."""
+        parts, status = self._parts, result.status
+        parts.statistics.read(status is GetStatus.FOUND, time.perf_counter() - began_s)
+        if status is GetStatus.FOUND:
+            self._take_messages(run, place, offset, result)
+        elif status in _WRONG_OFFSET and not run.corrected:
+            if not run.peeks:
+                parts.pop_positions.skip(place, result.next_offset)
+                run.corrected = True
+                return True
+        elif status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING):
+            if result.next_offset <= offset:
+                # Nothing was read, because the reader threads are fully used.
+                self._loop.call_later(BUSY_RETRY_S, self._advance_open, run)
+                return False
+            if not run.peeks:
+                parts.pop_positions.skip(place, result.next_offset)
+                if result.next_offset < result.max_offset:
+                    return True  # there are more messages in this queue
+        elif status in _FAILED:
+            self._log.write(
+                logging.ERROR,
+                "failed pops",
+                time.monotonic(),
+                "a pop of %s/%d at %d by group %s of %s failed: %s; `manage.py check_store` says what is "
+                "damaged",
+                place[1],
+                place[2],
+                offset,
+                place[0],
+                run.pop.channel.remote,
+                status.name.lower().replace("_", " "),
+            )
+        self._next_place(run)
+        return True
+
+    def _advance_open(self, run: _Run) -> None:
+        if not run.pop.channel.closed and (run.parked is None or run.parked.waiting):
+            self._advance(run)
+
+    def _take_messages(self, run: _Run, place: Place, offset: int, result: GetResult) -> None:
+        """Store the pop checkpoint of messages that were found, and add them to the answer."""
+        pop, kind = run.pop, run.places[0][0]
+        group, topic, queue_id = place
+        starts, offsets = message_places(result.body)
+        if not run.peeks:
+            key = PopKey(topic, group, queue_id, offset, run.pop_ms, self._parts.broker_name)
+            checkpoint = PopCheckpoint(key, pop.invisible_ms, tuple(found - offset for found in offsets))
+            put = self._parts.revive_log.put_checkpoint(checkpoint, run.revive_queue, result.next_offset)
+            if not put.ok:
+                run.refused = put.status
+                return
+            self._parts.pop_positions.move(place, result.next_offset, put.log_offset, put.log_end)
+            run.log_end = max(run.log_end, put.log_end)
+        run.found.append(QueueOffsets(kind, queue_id, offset, offsets))
+        body = result.body
+        if kind != NORMAL and not run.peeks:
+            receipt = Receipt(
+                offset,
+                run.pop_ms,
+                pop.invisible_ms,
+                run.revive_queue,
+                kind,
+                self._parts.broker_name,
+                queue_id,
+            )
+            body = b"".join(
+                [
+                    as_of_topic(body[start : start + size], pop.topic, receipt._replace(offset=found))
+                    for (start, size), found in zip(starts, offsets, strict=True)
+                ]
+            )
+        run.bodies.append(body)
+        run.count += len(offsets)
+        run.size += len(result.body)
+        run.rest += max(0, result.max_offset - result.next_offset)
+        self._parts.statistics.delivered(group, topic, len(offsets), len(result.body), result.cold)
+
+    # Answers
+
+    def _finish(self, run: _Run) -> None:
+        for kind, queue_id in run.places:  # those that were not read
+            topic = topic_of(run.pop.topic, run.pop.group, kind)
+            at = self._parts.pop_positions.next_offset(run.pop.group, topic, queue_id) or 0
+            run.rest += max(0, self._store.reads.max_offset(topic, queue_id) - at)
+        if run.count:
+            self._store.confirmation.when_confirmed(run.log_end, partial(self._answer_found, run))
+        elif run.refused is not None:
+            self._answer_refused(run, run.refused)
+        elif run.peeks:
+            self._answer_nothing(run, ResponseCode.PULL_NOT_FOUND)
+        elif run.parked is None:
+            self._wait(run)
+        else:
+            run.parked.is_reading = False
+
+    def _end(self, run: _Run) -> None:
+        if run.parked is not None:
+            self._parts.parked_pops.remove(run.parked)
+
+    def _wait(self, run: _Run) -> None:
+        """Park a pop that found nothing."""
+        pop = run.pop
+        if pop.deadline_ms <= self._parts.clock():
+            self._answer_nothing(run, ResponseCode.POLLING_TIMEOUT)
+        elif not pop.channel.closed and not self._park(pop):
+            self._answer_nothing(run, ResponseCode.POLLING_FULL)
+
+    def _answer_found(self, run: _Run, status: PutStatus) -> None:
+        self._end(run)
+        if status is not PutStatus.PUT_OK:
+            self._answer_refused(run, status)  # the messages come again when their time is over
+            return
+        self._write(run.pop, 0, GetStatus.FOUND.name, self._fields(run), b"".join(run.bodies))
+        if run.rest:
+            self.waiting.wake([run.pop.line, (*run.pop.line[:2], ALL_QUEUES)])
+
+    def _answer_refused(self, run: _Run, status: PutStatus) -> None:
+        """Answer a pop whose pop checkpoint is not stored, or not known to be synced."""
+        self._end(run)
+        code, remark = not_stored(status)
+        self._parts.statistics.refuse(status.name, who=run.pop.channel.remote, said=remark)
+        self._write(run.pop, code, remark, {})
+
+    def _answer_nothing(self, run: _Run, code: ResponseCode) -> None:
+        self._end(run)
+        self._write(run.pop, code, GetStatus.NO_MESSAGE_IN_QUEUE.name, self._fields(run))
+
+    def _fields(self, run: _Run) -> dict[str, str]:
+        return {
+            "popTime": str(run.pop_ms),
+            "invisibleTime": str(run.pop.invisible_ms),
+            "reviveQid": str(run.revive_queue),
+            "restNum": str(run.rest),
+            "startOffsetInfo": start_offset_info(run.found),
+            "msgOffsetInfo": message_offset_info(run.found),
+        }
+
+    def _answer_notification(self, pop: Pop, *, has_message: bool, is_full: bool = False) -> None:
+        fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
+        self._write(pop, 0, None, fields)
+
+    def _write(
+        self, pop: Pop, code: int, remark: str | None, fields: dict[str, str], body: bytes = b""
+    ) -> None:
+        if not pop.command.is_oneway and not pop.channel.closed:
+            pop.channel.write(pop.command.answer(code, remark, fields, body))
+
+    # Waiting
+
+    def _park(self, pop: Pop) -> bool:
+        """Have a request wait for a message; False if there is no room."""
+        if not self.waiting.park(pop):
+            return False
+        if self._has_message(pop):
+            self.waiting.wake([pop.line])  # it came before the queues were watched
+        return True
+
+    def _has_message(self, pop: Pop) -> bool:
+        """True if a queue of a pop has messages after the group's position, which the filter may reject."""
+        for kind, queue_id in places_of(self._parts, pop, 0):
+            topic = topic_of(pop.topic, pop.group, kind)
+            end = self._store.reads.max_offset(topic, queue_id)
+            at = self._parts.pop_positions.next_offset(pop.group, topic, queue_id)
+            if end > (0 if at is None else at) and (pop.group, topic, queue_id) not in self._reading:
+                return True
+        return False
+
+    def _give_up(self, parked: ParkedPop[Pop]) -> None:
+        """Answer a parked pop for which no message came."""
+        pop = parked.request
+        if pop.command.code == RequestCode.NOTIFICATION:
+            self._answer_notification(pop, has_message=False)
+        else:
+            self._answer_nothing(self._begin(pop), ResponseCode.POLLING_TIMEOUT)
+
+    def _retry(self, parked: ParkedPop[Pop]) -> None:
+        """Read again for a parked pop. It is answered, or stays parked."""
+        pop = parked.request
+        if pop.command.code == RequestCode.NOTIFICATION:
+            if self._has_message(pop):
+                self._parts.parked_pops.remove(parked)
+                self._answer_notification(pop, has_message=True)
+                self.waiting.wake([pop.line])
+            return
+        parked.is_reading = True
+        if pop.channel.paused:
+            # Another pop of the group gets the message
+            pop.channel.when_resumed(lambda: self._resumed(parked))
+            self.waiting.wake([pop.line])
+            return
+        self._advance(self._begin(pop, parked))
+
+    def _resumed(self, parked: ParkedPop[Pop]) -> None:
+        parked.is_reading = False
+        if parked.waiting:
+            self._retry(parked)

@@ -1,0 +1,170 @@
+"""The checks of pops, peeks and notifications, in the order of Apache's (docs/spec/pop.md section 5)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from broker_store.broker import filters
+from broker_store.broker.filters import FilterError
+from broker_store.formats.names import check_topic
+from broker_store.formats.pop_records import MAX_MESSAGES
+from broker_store.formats.topics import PERM_READ
+from broker_store.messages import MessageFilter
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.server.channel import Channel
+from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_request import ALL_QUEUES, Pop
+from broker_store.server.pull_checks import no_filter
+
+# A client waits some seconds longer than it asks for; a request that is this much older has no reader.
+MAX_LATE_MS = 500
+# As for pulls: more than the idle limit of a connection would have no effect.
+MAX_POLL_MS = 100_000
+FROM_MIN = 0  # initMode
+
+_parse = lru_cache(maxsize=1024)(filters.parse)
+
+
+def check_pop(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+    """Return a pop. Raises Refusal if it is not allowed."""
+    header = read_header(RequestCode.POP_MESSAGE, command.fields)
+    pop = _check(parts, command, channel, header, header.max_msg_nums, header.invisible_time)
+    if header.invisible_time <= 0 or header.invisible_time > parts.settings.timer_max_delay_sec * 1000:
+        limit_ms = parts.settings.timer_max_delay_sec * 1000
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"invisibleTime must be 1 to {limit_ms} ms, which timerMaxDelaySec sets",
+            "invisible time",
+            value=header.invisible_time,
+            limit=limit_ms,
+        )
+    return pop._replace(init_mode=header.init_mode)
+
+
+def check_peek(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+    """Return a peek: it gives messages and leaves them visible. Raises Refusal."""
+    header = read_header(RequestCode.PEEK_MESSAGE, command.fields)
+    return _check(parts, command, channel, header, header.max_msg_nums, 0)
+
+
+def check_notification(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+    """Return a question whether there is a message. Raises Refusal."""
+    header = read_header(RequestCode.NOTIFICATION, command.fields)
+    return _check(parts, command, channel, header, 1, 0)
+
+
+def _check(
+    parts: BrokerParts, command: Command, channel: Channel, header: Any, count: int, invisible_ms: int
+) -> Pop:
+    settings = parts.settings
+    now_ms = parts.clock()
+    born_ms = getattr(header, "born_time", None) or now_ms
+    poll_ms = max(0, min(getattr(header, "poll_time", 0), MAX_POLL_MS))
+    if not settings.broker_permission & PERM_READ:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{settings.broker_ip1}] pop message is forbidden",
+            "permission",
+        )
+    if not 0 < count <= MAX_MESSAGES:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{settings.broker_ip1}] pop message's num is greater than {MAX_MESSAGES}"
+            if count > 0
+            else "maxMsgNums must be at least 1",
+            "pop count",
+            value=count,
+            limit=MAX_MESSAGES,
+        )
+    if not parts.timer.enabled:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the broker[{settings.broker_ip1}] pop message is forbidden because timerWheelEnable is false",
+            "timer wheel",
+        )
+    if parts.store_settings.broker_role == "SLAVE":
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave gives no messages to pops", "slave")
+    if getattr(header, "order", None):
+        raise Refusal(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            "pop in order is not supported: this broker keeps no order info of groups",
+            "pop in order",
+        )
+    config = parts.topics.get(header.topic)
+    if config is None:
+        check_topic(header.topic)
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            "no topic",
+        )
+    if not config.perm & PERM_READ:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{header.topic}] peeking message is forbidden",
+            "permission",
+        )
+    if not ALL_QUEUES <= header.queue_id < config.read_queues:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{config.read_queues}] consumer:[/{channel.remote}]",
+            "queue id",
+            value=header.queue_id,
+            limit=config.read_queues - 1,
+        )
+    group = parts.groups.find_or_create(header.consumer_group, (command, channel))
+    if group is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
+        )
+    if not group.consume_enable:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.name}", "permission"
+        )
+    if not parts.groups.may_read(header.consumer_group, header.topic):
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+            "permission",
+        )
+    tag_codes, message_filter = _filters(parts, header)
+    return Pop(
+        command,
+        channel,
+        group.name,
+        header.topic,
+        header.queue_id,
+        config.read_queues,
+        count,
+        invisible_ms,
+        FROM_MIN,
+        min(born_ms, now_ms) + poll_ms,
+        now_ms - born_ms - poll_ms > MAX_LATE_MS,
+        tag_codes,
+        message_filter,
+    )
+
+
+def _filters(parts: BrokerParts, header: Any) -> tuple[frozenset[int] | None, MessageFilter | None]:
+    """Return the tags that a request wants, and the filter of another expression; None for each that it
+    does not have."""
+    expression = getattr(header, "exp", None)
+    if not expression:
+        return None, None
+    try:
+        subscription = _parse(header.topic, expression, header.exp_type)
+        if filters.is_tag_type(subscription.expression_type):
+            return subscription.tag_codes, None
+        if not parts.settings.enable_property_filter:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, no_filter(subscription.expression_type))
+        return None, filters.property_filter(subscription.expression, subscription.expression_type)
+    except FilterError:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        ) from None

@@ -1,0 +1,102 @@
+"""Pops that wait for messages: they are woken, and end (docs/spec/pop.md section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker_store.broker.pop.parked_pops import Line, ParkedPop
+from broker_store.broker.pop.revive_queue import Revived
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_request import ALL_QUEUES, Pop
+
+EXPIRY_INTERVAL_S = 0.25
+# About 2 ms of work.
+MAX_WAKES_PER_TURN = 100
+_FULL = "polling full"
+
+
+class WaitingPops:
+    """Wakes and ends the parked pops. `retry` reads again for one, `give_up` answers one for which no message
+    came."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        *,
+        retry: Callable[[ParkedPop[Pop]], None],
+        give_up: Callable[[ParkedPop[Pop]], None],
+    ):
+        self._parts, self._retry, self._give_up = parts, retry, give_up
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken: dict[Line, None] = {}
+        self._wake_scheduled = False
+
+    def start(self) -> None:
+        self._parts.revive.on_revived = self.revived
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+
+    def stop(self) -> None:
+        """Answer all parked pops, because the broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for parked in self._parts.parked_pops.take_all():
+            self._give_up(parked)
+
+    def _expire(self) -> None:
+        self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+        for parked in self._parts.parked_pops.expired(self._parts.clock()):
+            self._give_up(parked)
+
+    def park(self, pop: Pop) -> bool:
+        """Have a request wait; False if there is no room."""
+        parked = ParkedPop(pop.line, pop.channel, pop.deadline_ms, pop)
+        ids = range(pop.read_queues) if pop.queue_id == ALL_QUEUES else [pop.queue_id]
+        if not self._parts.parked_pops.park(parked, [(pop.topic, queue_id) for queue_id in ids]):
+            parked_pops = self._parts.parked_pops
+            self._parts.statistics.refuse(
+                "parked pops",
+                value=parked_pops.count,
+                limit=parked_pops.max_parked,
+                who=pop.channel.remote,
+                said=_FULL,
+            )
+            return False
+        return True
+
+    def arrived(self, queue: tuple[str, int]) -> None:
+        """Wake the pops that wait for messages of a queue, one of each group."""
+        self.wake(self._parts.parked_pops.lines_of(queue))
+
+    def revived(self, revived: Revived) -> None:
+        """Count messages that came again, and wake the pops of their group when they may be read."""
+        self._parts.statistics.stored(revived.retry_topic, revived.messages, revived.size)
+        self._parts.store.confirmation.when_confirmed(
+            revived.log_end,
+            lambda status: self.wake(self._parts.parked_pops.lines(revived.group, revived.topic)),
+        )
+
+    def reset(self, group: str, topic: str, queue_ids: list[int]) -> None:
+        """Have parked pops of a group read again, because its offsets were reset."""
+        for queue_id in queue_ids:
+            self._parts.pop_positions.drop(group, topic, queue_id)
+        self.wake(self._parts.parked_pops.lines(group, topic))
+
+    def wake(self, lines: list[Line]) -> None:
+        self._woken.update(dict.fromkeys(lines))
+        if self._woken and not self._wake_scheduled:
+            self._wake_scheduled = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """Read for woken pops, MAX_WAKES_PER_TURN in each turn."""
+        lines = list(self._woken)[:MAX_WAKES_PER_TURN]
+        self._wake_scheduled = False
+        for line in lines:
+            del self._woken[line]
+            parked = self._parts.parked_pops.first(line)
+            if parked is not None:
+                self._retry(parked)
+        self.wake([])

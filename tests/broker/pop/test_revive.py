@@ -1,0 +1,491 @@
+"""broker.pop.revive, horizon and positions: over a store in memory, with timer and crashes."""
+
+import itertools
+
+import pytest
+
+from broker_store.broker.groups import Groups
+from broker_store.broker.offsets import Offsets
+from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.revive import GRACE_MS, MAX_REVIVED_PER_STEP, UNREADABLE_RETRY_MS, Revive
+from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.timer import Timer
+from broker_store.broker.topics import TopicConfig, Topics
+from broker_store.formats import pop_records, properties
+from broker_store.formats.pop_records import REVIVE_GROUP, PopCheckpoint, PopKey
+from broker_store.formats.timer_log import TIMER_TOPIC
+from broker_store.messages import GetResult, GetStatus, Message, PutStatus
+from tests.support import stores
+from tests.support.memory_store import MemoryStore
+
+LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
+RETRY = "%RETRY%CG_TopicX"
+START_MS = 1_800_000_000_300
+
+
+class World:
+    """A store with a topic of messages, and the parts that bring popped messages back."""
+
+    def __init__(self, messages: int = 0, *, sync_flush: bool = False, version: int = 1):
+        self.now_ms, self.version = START_MS, version
+        self.store = MemoryStore(lambda: self.now_ms, sync_flush=sync_flush)
+        self.topics = Topics(cluster="DefaultCluster", broker="broker-a", clock=lambda: self.now_ms)
+        self.topics.put(TopicConfig("TopicX", 4, 4))
+        self.groups = Groups(clock=lambda: self.now_ms)
+        self.groups.find_or_create("CG")
+        self.saved = None
+        for number in range(messages):
+            self.store.put(Message("TopicX", 1, b"m%d" % number, b"KEYS\x01k\x02"))
+        self.begin()
+
+    def begin(self) -> None:
+        clock = lambda: self.now_ms  # noqa: E731
+        self.timer = Timer(self.store, clock=clock)
+        self.timer.start()
+        self.offsets = Offsets(clock=clock)
+        if self.saved is not None:
+            self.offsets.load(self.saved)
+        self.positions = PopPositions(self.store, self.offsets)
+        self.positions.restore(LOG, 8, lambda topic: self.topics.get(topic) is not None)
+        self.log = ReviveLog(
+            self.store,
+            self.timer.admission,
+            topic=LOG,
+            queues=8,
+            clock=clock,
+            host=lambda: (b"\x7f\0\0\1", 1),
+        )
+        self.revive = Revive(
+            self.store, self.timer, self.positions, self.log, self.topics, self.groups, clock=clock,
+            version=self.version,
+        )  # fmt: skip
+        self.revived = []
+        self.revive.on_revived = self.revived.append
+        self.revive.start(self.offsets.query)
+
+    def save(self) -> None:
+        self.positions.settle(self.store.flushed)
+        self.saved = self.offsets.picture()().decode()
+
+    def crash(self, *, timer_saved: bool = False) -> None:
+        """Start again after a kill: memory is gone, and files are as they were saved."""
+        if timer_saved:
+            self.timer.capture()
+            self.store.timer_files.step(0)
+        self.store.timer_files.close()
+        self.store.begin()
+        self.begin()
+
+    def pop(self, start: int, count: int, *, invisible_ms: int = 10_000, queue: int = 0) -> PopKey:
+        key = PopKey("TopicX", "CG", 1, start, self.now_ms, "broker-a")
+        checkpoint = PopCheckpoint(key, invisible_ms, tuple(range(count)))
+        put = self.log.put_checkpoint(checkpoint, queue, start + count)
+        assert put.ok
+        if self.offsets.query("CG", "TopicX", 1) is None:
+            self.offsets.commit("CG", "TopicX", 1, start)
+        self.positions.move(("CG", "TopicX", 1), start + count, put.log_offset, put.log_end)
+        return key
+
+    def ack(self, key: PopKey, *offsets: int, invisible_ms: int = 10_000, queue: int = 0) -> None:
+        assert self.log.put_ack(key, offsets, queue, key.pop_ms + invisible_ms).ok
+
+    def run(self, ms: int, step_ms: int = 100) -> None:
+        until_ms = self.now_ms + ms
+        while self.now_ms < until_ms:
+            self.now_ms = min(until_ms, self.now_ms + step_ms)
+            for _ in range(20):
+                self.timer.step(self.now_ms)
+                self.revive.step(self.now_ms)
+
+    def again(self, topic: str = RETRY) -> list[bytes]:
+        return [stored.body for stored in self.store.messages(topic, 0)]
+
+
+def test_messages_come_again_half_a_second_after_their_time():
+    world = World(3)
+    key = world.pop(0, 3)
+    world.ack(key, 1)
+    world.run(10_000 + GRACE_MS - 100)
+    assert world.again() == []
+    world.run(100)
+    assert world.again() == [b"m0", b"m2"]
+    stored = world.store.messages(RETRY, 0)[0]
+    assert stored.properties == {"KEYS": "k", "1ST_POP_TIME": str(START_MS)}
+    assert (stored.reconsume_times, stored.queue_id) == (1, 0)
+    assert [each[:5] for each in world.revived] == [("TopicX", "CG", RETRY, 1, 2)] * 2
+
+
+def test_acks_are_counted_and_finish_a_checkpoint_before_its_time():
+    world = World(3)
+    key = world.pop(0, 3)
+    world.ack(key, 0, 2)
+    world.ack(key, 1)
+    world.ack(key, 1)
+    world.run(10_400)
+    facts = world.revive.facts()
+    assert (facts.acknowledged, facts.in_hand, facts.unread, facts.revived) == (3, 0, 0, 0)
+
+
+def test_what_comes_again_is_acknowledged_in_the_revive_log():
+    world = World(3)
+    key = world.pop(0, 3, queue=5)
+    world.ack(key, 0, queue=5)
+    world.run(11_000)
+    own = world.store.messages(LOG, 5)[2:]
+    assert [pop_records.decode_ack(stored.body) for stored in own] == [(key, (1, 2))]
+    world.run(1_000)
+    assert world.offsets.query(REVIVE_GROUP, LOG, 5) == 2
+
+
+def test_the_committed_offset_is_that_of_the_last_finished_record():
+    world = World(3)
+    world.pop(0, 1)
+    world.run(5_000)
+    late = world.pop(1, 1)
+    world.run(5_600)
+    assert world.again() == [b"m0"]
+    # Record 0 is the first pop checkpoint, 1 the broker's acknowledgement; the second checkpoint waits.
+    assert world.offsets.query(REVIVE_GROUP, LOG, 0) == 1
+    world.run(3_500)
+    assert world.store.max_offset(LOG, 0) == 3 and world.offsets.query(REVIVE_GROUP, LOG, 0) == 1
+    world.ack(late, 1)
+    world.run(2_000)
+    assert world.offsets.query(REVIVE_GROUP, LOG, 0) == world.store.max_offset(LOG, 0) - 1 == 3
+
+
+@pytest.mark.parametrize("saves", range(8))
+def test_a_crash_at_any_save_brings_nothing_twice_and_loses_nothing(saves):
+    """Offsets and timer are saved before some of the events, in all eight combinations."""
+    before_revive, after_revive, timer_saved = (bool(saves >> bit & 1) for bit in range(3))
+    world = World(4)
+    world.save()
+    first = world.pop(0, 2)
+    world.ack(first, 0)
+    world.pop(2, 2)
+    if before_revive:
+        world.save()
+    world.crash(timer_saved=timer_saved)
+    assert world.positions.next_offset("CG", "TopicX", 1) == 4
+    world.run(11_000)
+    assert world.again() == [b"m1", b"m2", b"m3"]
+    if after_revive:
+        world.save()
+    world.crash(timer_saved=timer_saved)
+    world.run(20_000)
+    assert world.again() == [b"m1", b"m2", b"m3"]
+
+
+def test_a_checkpoint_that_the_timer_delivers_twice_is_finished_once():
+    world = World(2)
+    key = world.pop(0, 2)
+    world.ack(key, 1)
+    world.run(12_000)
+    assert world.again() == [b"m0"]
+    world.save()
+    for stored in world.store.messages(LOG, 0)[:2]:
+        world.store.put(Message(LOG, 0, stored.body, stored.raw_properties))
+    world.run(3_000)
+    world.save()
+    records = world.store.max_offset(LOG, 0)
+    world.crash()  # the timer's position is not saved
+    world.run(10_000)
+    assert world.store.max_offset(LOG, 0) > records
+    assert world.again() == [b"m0"]
+
+
+class Killed(Exception):
+    """Stands for kill -9 at this point."""
+
+
+@pytest.mark.parametrize("crashes", [1, 3])
+def test_a_kill_between_a_message_and_its_acknowledgement_brings_it_once(crashes):
+    world = World(5)
+    world.save()
+    key = world.pop(0, 4)
+    world.ack(key, 1)
+    world.pop(4, 1)
+
+    def killed(*_):
+        raise Killed
+
+    world.log.put_ack = killed
+    with pytest.raises(Killed):
+        world.run(12_000)
+    assert world.again() == [b"m0"]
+    for _ in range(crashes):
+        world.crash()
+        world.revive.step(world.now_ms)
+    world.run(20_000)
+    assert sorted(world.again()) == [b"m0", b"m2", b"m3", b"m4"]
+
+
+def test_equal_messages_are_told_apart_by_their_number():
+    world = World()
+    for _ in range(3):
+        world.store.put(Message("TopicX", 1, b"same"))
+    world.save()
+    for start in range(3):
+        world.pop(start, 1)
+
+    def killed(*_):
+        raise Killed
+
+    world.log.put_ack = killed
+    with pytest.raises(Killed):
+        world.run(12_000)
+    world.crash()
+    world.run(20_000)
+    assert world.again() == [b"same"] * 3
+
+
+def test_nothing_comes_before_the_backlog_of_a_start_is_read():
+    """Acknowledgements of the broker itself stand far after their pop checkpoints, after several kills."""
+    world = World(3)
+    world.save()
+    world.pop(0, 1)
+    world.run(12_000)
+    assert world.again() == [b"m0"]
+    for _ in range(5):
+        world.crash()  # the timer's position is never saved, nor the offset of the revive log
+        for _ in range(30):
+            world.timer.step(world.now_ms)
+            world.revive.step(world.now_ms)
+        world.now_ms += 10_000
+    world.run(10_000)
+    assert world.again() == [b"m0"]
+
+
+def test_positions_are_found_again_where_the_last_pop_left_them():
+    world = World(10)
+    world.save()
+    world.pop(0, 2)
+    world.save()
+    world.pop(2, 3)
+    world.pop(5, 1, invisible_ms=500)  # goes to the revive log at once
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) == 6
+
+
+def test_a_reset_that_was_saved_is_not_undone_by_older_pops():
+    world = World(10)
+    world.pop(0, 5)
+    world.run(1_000)
+    world.offsets.reset("CG", "TopicX", 1, 1)
+    world.positions.drop("CG", "TopicX", 1)
+    assert world.offsets.take_reset("CG", "TopicX", 1) == 1
+    world.save()
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) == 1
+
+
+def test_a_changed_invisible_time_moves_no_position():
+    world = World(10)
+    world.save()
+    world.pop(0, 2)
+    key = PopKey("TopicX", "CG", 1, 7, world.now_ms, "broker-a")
+    world.log.put_checkpoint(PopCheckpoint(key, 60_000, (0,)), 0)
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) == 2
+
+
+def test_an_offset_is_committed_when_its_checkpoint_is_synced():
+    world = World(sync_flush=True)
+    world.offsets.commit("CG", "TopicX", 1, 0)
+    world.pop(0, 1)
+    world.positions.settle(world.store.flushed)
+    assert world.offsets.query("CG", "TopicX", 1) == 0
+    assert world.positions.next_offset("CG", "TopicX", 1) == 1
+    world.store.sync()
+    world.positions.settle(world.store.flushed)
+    assert world.offsets.query("CG", "TopicX", 1) == 1
+
+
+def test_a_deleted_group_gets_no_offset_again():
+    world = World(3)
+    world.pop(0, 2)
+    world.offsets.forget_group("CG")
+    world.positions.settle(world.store.flushed)
+    assert world.offsets.query("CG", "TopicX", 1) is None
+
+
+@pytest.mark.parametrize("gone", ["topic", "group"])
+def test_what_has_no_topic_or_group_any_more_is_skipped(gone):
+    world = World(2)
+    world.pop(0, 2)
+    if gone == "topic":
+        world.topics.delete("TopicX")
+    else:
+        world.groups.delete("CG")
+    world.run(12_000)
+    assert world.revive.facts().dropped == 2 and world.topics.get(RETRY) is None
+
+
+def test_messages_that_are_gone_are_dropped_and_the_others_come():
+    world = World(3)
+    world.pop(0, 8)
+    world.run(12_000)
+    assert world.again() == [b"m0", b"m1", b"m2"] and world.revive.facts().dropped == 5
+
+
+def test_what_cannot_be_stored_comes_later():
+    world = World(2)
+    world.pop(0, 2)
+    world.run(10_000)
+    world.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    world.run(3_000)
+    assert world.again() == [] and world.revive.facts().failures > 1
+    world.store.refuse = None
+    world.run(1_000)
+    assert world.again() == [b"m0", b"m1"]
+
+
+def test_a_place_that_cannot_be_read_does_not_hold_up_the_others():
+    world = World(4)
+    get, broken = world.store.get, {0}
+
+    def failing(request, done=None):
+        if request.topic == "TopicX" and request.offset in broken:
+            return GetResult(GetStatus.READ_FAILED, request.offset, 0, 4)
+        return get(request, done)
+
+    world.store.get = failing
+    world.pop(0, 1)
+    world.pop(1, 2)
+    world.run(12_000)
+    assert world.again() == [b"m1", b"m2"] and world.revive.facts().failures == 1
+    broken.clear()
+    world.run(UNREADABLE_RETRY_MS)
+    assert world.again() == [b"m1", b"m2", b"m0"]
+
+
+def test_a_damaged_message_is_dropped():
+    world = World(3)
+    get = world.store.get
+
+    def damaged(request, done=None):
+        if request.topic == "TopicX" and request.offset == 1:
+            return GetResult(GetStatus.MESSAGE_DAMAGED, 1, 0, 3)
+        if request.topic == "TopicX" and request.offset == 0:
+            request.max_count = 1
+        return get(request, done)
+
+    world.store.get = damaged
+    world.pop(0, 3)
+    world.run(12_000)
+    assert world.again() == [b"m0", b"m2"] and world.revive.facts().dropped == 1
+
+
+def test_cold_reads():
+    world = World(3)
+    world.pop(0, 3)
+    world.store.cold = True
+    ready = []
+    world.revive.on_ready = lambda: ready.append(True)
+    for _ in range(150):
+        world.run(100)
+        world.store.finish_cold_reads()
+    assert world.again() == [b"m0", b"m1", b"m2"] and ready
+
+
+def test_wrong_records_are_skipped_and_counted():
+    world = World(1)
+    for tag in ("ck", "ack", "bAck", "other"):
+        world.store.put(Message(LOG, 0, b"{}", properties.encode({"TAGS": tag})))
+    world.store.put(Message(LOG, 0, b"x"))
+    world.pop(0, 1)
+    world.run(12_000)
+    assert world.revive.facts().invalid == 5 and world.again() == [b"m0"]
+
+
+def test_a_step_is_bounded():
+    world = World(200)
+    for start in range(0, 200, 20):
+        world.pop(start, 20)
+    world.now_ms += 12_000
+    for _ in range(200):
+        world.timer.step(world.now_ms)
+    counts = [0]
+    while world.revive.step(world.now_ms) == world.now_ms:
+        counts.append(world.store.max_offset(RETRY, 0))
+    assert counts[-1] == 200 and len(counts) >= 4
+    assert max(after - before for before, after in itertools.pairwise(counts)) < 2 * MAX_REVIVED_PER_STEP
+
+
+def test_an_acknowledgement_that_the_timer_still_has_is_waited_for():
+    """The timer is stopped over the end of the invisible time, as by a pause of the loop."""
+    world = World(1)
+    key = world.pop(0, 1)
+    world.run(9_900)
+    world.ack(key, 0)
+    world.now_ms += 5_000
+    for _ in range(50):
+        world.revive.step(world.now_ms)
+    assert world.again() == []
+    world.run(1_000)
+    assert world.again() == [] and world.revive.facts().acknowledged == 1
+
+
+def test_with_sync_flush_an_acknowledgement_that_is_not_synced_is_waited_for():
+    world = World(sync_flush=True)
+    world.store.put(Message("TopicX", 1, b"m0"))
+    key = world.pop(0, 1)
+    world.store.sync()
+    for _ in range(99):
+        world.run(100)
+        world.store.sync()
+    world.ack(key, 0)
+    world.run(3_000)
+    assert world.again() == []
+    for _ in range(20):
+        world.store.sync()
+        world.run(100)
+    assert world.again() == [] and world.revive.facts().acknowledged == 1
+
+
+def test_messages_of_retry_topics_go_back_to_them():
+    world = World(1)
+    world.topics.ensure_pop_retry("%RETRY%CG+TopicX")
+    world.store.put(Message("%RETRY%CG+TopicX", 0, b"old", b"1ST_POP_TIME\x01123\x02", reconsume_times=4))
+    key = PopKey("%RETRY%CG+TopicX", "CG", 0, 0, world.now_ms, "broker-a")
+    world.log.put_checkpoint(PopCheckpoint(key, 5_000, (0,)), 0)
+    world.run(6_000)
+    _, again = world.store.messages("%RETRY%CG+TopicX", 0)
+    assert (again.reconsume_times, again.properties["1ST_POP_TIME"]) == (5, "123")
+
+
+def test_version_2():
+    world = World(1, version=2)
+    world.pop(0, 1)
+    world.run(11_000)
+    assert world.again("%RETRY%CG+TopicX") == [b"m0"]
+
+
+def test_properties_without_room_for_the_time_of_the_pop():
+    world = World()
+    full = b"a\x01" + b"x" * (properties.MAX_BYTES - 3) + b"\x02"
+    world.store.put(Message("TopicX", 1, b"m0", full))
+    world.pop(0, 1)
+    world.run(11_000)
+    (stored,) = world.store.messages(RETRY, 0)
+    assert stored.raw_properties == full
+
+
+def test_the_revive_log_of_apaches_broker_is_read_on(tmp_path):
+    """The golden store has pop checkpoints that its broker had finished, and its offset of the log."""
+    root = stores.unpack("golden-clean", tmp_path)
+    offsets = Offsets(clock=lambda: START_MS)
+    offsets.load((root / "config" / "consumerOffset.json").read_text())
+    committed = {
+        queue: offset
+        for group, topic, queues in offsets.everything()
+        if group == REVIVE_GROUP and topic == LOG
+        for queue, offset in queues.items()
+    }
+    assert committed == {0: 0, 1: 2}
+    assert offsets.pops_included is None
+
+
+def test_timer_topic_is_where_records_wait():
+    world = World(1)
+    world.pop(0, 1)
+    assert world.store.max_offset(TIMER_TOPIC, 0) == 1 and world.store.max_offset(LOG, 0) == 0

@@ -1,0 +1,99 @@
+"""A client that pops by single requests, and notes when it got and acknowledged each message."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from broker_store.formats import record
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import SendHeader, write_send
+from broker_store.protocol.pop import Receipt, topic_of, write_receipt
+from broker_store.server.channel import Channel, connect
+
+POP, ACK, CHANGE = 200050, 200051, 200053
+
+
+@dataclass(frozen=True)
+class Given:
+    """A message that the client was given. Times are milliseconds of the broker's clock."""
+
+    key: str
+    topic: str  # the one it lies in
+    queue_id: int
+    offset: int
+    receipt: str
+    tries: int
+    pop_ms: int
+    visible_ms: int  # when it is visible again
+
+
+class PopClient:
+    """One connection to a broker."""
+
+    def __init__(self, channel: Channel, group: str, topic: str):
+        self._channel, self._group, self._topic = channel, group, topic
+
+    @classmethod
+    async def connect(cls, port: int, group: str, topic: str) -> PopClient:
+        return cls(await connect("127.0.0.1", port, 5), group, topic)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    async def _ask(self, code: int, body: bytes = b"", *, timeout: float = 20, **fields: object) -> Command:
+        texts = {name: str(value) for name, value in fields.items()}
+        return await self._channel.request(Command.request(code, texts, body, language="JAVA"), timeout)
+
+    async def send(self, key: str, queue_id: int = 0) -> bool:
+        """Send a message of this key; return whether it was acknowledged."""
+        told = f"KEYS\x01{key}\x02UNIQ_KEY\x01{key}\x02"
+        header = SendHeader("PG", self._topic, "TBW102", 4, queue_id, 0, 1, 0, told, 0, False, None, False)
+        return (await self._ask(310, key.encode(), **write_send(header))).code == 0
+
+    async def pop(self, *, count: int = 32, invisible_ms: int = 5_000, poll_ms: int = 0) -> list[Given]:
+        """Return the messages of a pop of all queues."""
+        answer = await self._ask(
+            POP, consumerGroup=self._group, topic=self._topic, queueId=-1, maxMsgNums=count,
+            invisibleTime=invisible_ms, pollTime=poll_ms, bornTime=int(time.time() * 1000), initMode=0,
+            expType="TAG", exp="*", timeout=poll_ms / 1000 + 20,
+        )  # fmt: skip
+        assert answer.code in (0, 209, 210), answer
+        if answer.code:
+            return []
+        fields = answer.fields or {}
+        pop_ms = int(fields["popTime"])
+        starts = {
+            (int(kind), int(queue_id)): int(start)
+            for kind, queue_id, start in (text.split(" ") for text in fields["startOffsetInfo"].split(";"))
+        }
+        given = []
+        for stored in record.decode_all(answer.body):
+            text = stored.properties.get("POP_CK")
+            if text is None:
+                receipt = Receipt(
+                    starts[0, stored.queue_id], pop_ms, int(fields["invisibleTime"]),
+                    int(fields["reviveQid"]), 0, "broker-a", stored.queue_id, stored.queue_offset,
+                )  # fmt: skip
+                text = write_receipt(receipt)
+            topic = topic_of(self._topic, self._group, int(text.split(" ")[4]))
+            given.append(
+                Given(
+                    stored.keys[0],
+                    topic,
+                    stored.queue_id,
+                    stored.queue_offset,
+                    text,
+                    stored.reconsume_times,
+                    pop_ms,
+                    pop_ms + int(fields["invisibleTime"]),
+                )  # fmt: skip
+            )
+        return given
+
+    async def ack(self, given: Given) -> bool:
+        answer = await self._ask(
+            ACK, consumerGroup=self._group, topic=given.topic, queueId=given.queue_id,
+            extraInfo=given.receipt, offset=given.offset,
+        )  # fmt: skip
+        return answer.code == 0

@@ -1,0 +1,112 @@
+"""kill -9 while consumers pop: no acknowledged message comes again, the others come when their time is over,
+and none is lost."""
+
+import asyncio
+import random
+import time
+
+from broker_store.client import Admin
+from tests.interop.brokers import OurBroker
+from tests.interop.pop_client import Given, PopClient
+from tests.interop.test_kill_loop import SMALL_FILES, assert_store_is_whole
+
+KILLS = 20
+INVISIBLE_MS = 3_000
+TOPIC, GROUP = "killed-pops", "killed-poppers"
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.sent: set[str] = set()
+        self.given: dict[str, list[Given]] = {}
+        self.acked: dict[str, Given] = {}
+        self.wrong: list[str] = []
+
+    def take(self, given: list[Given]) -> None:
+        for one in given:
+            if one.key in self.acked:
+                self.wrong.append(f"came after its acknowledgement: {one}, {self.acked[one.key]}")
+            before = self.given.setdefault(one.key, [])
+            if before and one.pop_ms < before[-1].visible_ms:
+                self.wrong.append(f"came before its time: {one}, {before[-1]}")
+            before.append(one)
+
+
+async def send_on(port: int, notes: Notes, ended: asyncio.Event) -> None:
+    number = 0
+    while not ended.is_set():
+        try:
+            client = await PopClient.connect(port, GROUP, TOPIC)
+            while not ended.is_set():
+                number += 1
+                if await client.send(f"k{number}", number % 4):
+                    notes.sent.add(f"k{number}")
+                await asyncio.sleep(0.01)
+            client.close()
+        except OSError:
+            await asyncio.sleep(0.1)  # the broker is away
+
+
+async def pop_on(port: int, notes: Notes, ended: asyncio.Event, share: float) -> None:
+    """Pop and acknowledge a share of the messages, until the end."""
+    chance = random.Random(share)
+    while not ended.is_set():
+        try:
+            client = await PopClient.connect(port, GROUP, TOPIC)
+            while not ended.is_set():
+                given = await client.pop(count=8, invisible_ms=INVISIBLE_MS, poll_ms=500)
+                notes.take(given)
+                for one in given:
+                    # An acknowledgement after its time may come too late, as with Apache's broker
+                    is_in_time = time.time() * 1000 < one.visible_ms - 1_000
+                    if is_in_time and chance.random() < share and await client.ack(one):
+                        if time.time() * 1000 < one.visible_ms:
+                            notes.acked[one.key] = one
+            client.close()
+        except OSError:
+            await asyncio.sleep(0.1)
+
+
+async def kill_on(broker: OurBroker, ended: asyncio.Event) -> None:
+    chance = random.Random(7)
+    for _ in range(KILLS):
+        await asyncio.sleep(0.3 + 2 * chance.random())
+        await asyncio.to_thread(broker.kill9)
+        await asyncio.to_thread(broker.start)
+    await asyncio.sleep(0.5)
+    ended.set()
+
+
+async def run(broker: OurBroker, notes: Notes) -> None:
+    async with Admin(broker.nameserver) as admin:
+        await admin.create_topic(TOPIC, read_queues=4, write_queues=4)
+    ended = asyncio.Event()
+    await asyncio.gather(
+        kill_on(broker, ended),
+        send_on(broker.broker_port, notes, ended),
+        *(pop_on(broker.broker_port, notes, ended, share) for share in (0.9, 0.5)),
+    )
+    # All the rest, until nothing came for longer than an invisible time
+    drained, quiet_since = asyncio.Event(), time.monotonic()
+    seen = sum(map(len, notes.given.values()))
+    drain = asyncio.create_task(pop_on(broker.broker_port, notes, drained, 1.0))
+    while time.monotonic() < quiet_since + 2.5 * INVISIBLE_MS / 1000:
+        await asyncio.sleep(0.2)
+        if (now := sum(map(len, notes.given.values()))) != seen:
+            seen, quiet_since = now, time.monotonic()
+    drained.set()
+    await drain
+
+
+def test_twenty_kills(tmp_path):
+    broker = OurBroker(tmp_path / "data", SMALL_FILES).start()
+    notes = Notes()
+    try:
+        asyncio.run(run(broker, notes))
+        broker.stop()
+    finally:
+        broker.kill9()
+    assert notes.wrong == []
+    assert notes.sent <= notes.given.keys() and notes.sent <= notes.acked.keys()
+    assert len(notes.sent) > 500 and any(len(given) > 1 for given in notes.given.values())
+    assert_store_is_whole(broker)

@@ -1,0 +1,76 @@
+"""A store with popped messages in flight goes from one broker to the other and back: each message that is not
+acknowledged comes again when its time is over, and no acknowledged one."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.interop.brokers import THERE_AND_BACK
+from tests.interop.pop_client import Given, PopClient
+
+SETTINGS: dict[str, object] = {}
+TOPIC, GROUP = "pops-on-the-way", "poppers-on-the-way"
+MESSAGES, TAKEN = 40, 12
+INVISIBLE_MS = 25_000
+# Apache's broker brings messages back when two to some seconds are over.
+LATE_MS = {"OurBroker": 3_000, "ApacheBroker": 15_000}
+
+
+class Notes:
+    """What was given and acknowledged, by key."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, list[Given]] = {}
+        self.acked: set[str] = set()
+
+    def take(self, given: list[Given]) -> None:
+        for one in given:
+            assert one.key not in self.acked, f"{one.key} was acknowledged and came again"
+            before = self.given.setdefault(one.key, [])
+            assert not before or one.pop_ms >= before[-1].visible_ms, f"{one.key} came before its time"
+            assert one.tries == len(before), (one, before)
+            before.append(one)
+
+
+async def use(broker, notes: Notes, *, first: bool, last: bool) -> None:
+    """Send at first; pop some messages and acknowledge a third of them; at last wait for all the others."""
+    client = await PopClient.connect(broker.broker_port, GROUP, TOPIC)
+    try:
+        if first:
+            for number in range(MESSAGES):
+                assert await client.send(f"k{number}", number % 4)
+        while not last:
+            given = await client.pop(count=TAKEN, invisible_ms=INVISIBLE_MS)
+            notes.take(given)
+            for one in given[::3]:
+                assert await client.ack(one)
+                notes.acked.add(one.key)
+            if given:
+                return
+        until = time.monotonic() + 2 * INVISIBLE_MS / 1000 + 30
+        while len(notes.acked) < MESSAGES and time.monotonic() < until:
+            given = await client.pop(invisible_ms=INVISIBLE_MS, poll_ms=1_000)
+            notes.take(given)
+            for one in given:
+                assert await client.ack(one)
+                notes.acked.add(one.key)
+                before = notes.given[one.key][:-1]
+                if before:
+                    late_ms = one.pop_ms - before[-1].visible_ms
+                    assert late_ms <= LATE_MS[type(broker).__name__] + 5_000, (one, late_ms)
+        assert len(notes.acked) == MESSAGES
+        await asyncio.sleep(3)
+        assert await client.pop(invisible_ms=INVISIBLE_MS) == []
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("kinds", THERE_AND_BACK)
+def test_there_and_back(kinds, broker_on):
+    notes = Notes()
+    for number, kind in enumerate(kinds):
+        broker = broker_on(kind)
+        asyncio.run(use(broker, notes, first=number == 0, last=number == len(kinds) - 1))
+        broker.stop()
+    assert any(len(given) > 1 for given in notes.given.values())
