@@ -25,15 +25,15 @@ from broker_store.broker.filters import (
 from broker_store.errors import DamagedStoreError, FormatError
 from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json, properties
-from broker_store.sql92 import bloom
+from broker_store.sql92 import bloom, parser
 
 FILE_NAME = "consumerFilter.json"
-# Characters of all expressions together: a compiled filter takes about a hundred times as many bytes.
-MAX_CHARACTERS = 1 << 20
+# Characters of all expressions together: a compiled filter takes up to 200 times as many bytes.
+MAX_CHARACTERS = 1 << 19
 # Filters of all groups, those of groups that have left included: a short one takes about 2 KB.
 MAX_FILTERS = 20_000
-# Characters that one heartbeat may have compiled: about 50 ms.
-MAX_COMPILED = 32 * 1024
+# Characters that one heartbeat may have compiled: those of one longest expression.
+MAX_COMPILED = parser.MAX_CHARACTERS
 # After a load all groups count as gone since so long.
 _GONE_AT_LOAD_MS = 30_000
 

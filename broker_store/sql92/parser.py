@@ -28,6 +28,7 @@ from broker_store.sql92.nodes import Constant, Node, Property
 # Apache's filter has no limits: about 900 parentheses pass there, then its stack is full.
 MAX_CHARACTERS = 8 * 1024
 MAX_NESTING = 800
+MAX_TOKENS = 2_048  # compiled in some 20 ms
 
 _PREFIXES = ("+", "-", "NOT")
 _COMPARISONS = (">", ">=", "<", "<=")
@@ -67,6 +68,7 @@ class _Parser:
         self._token: Token | None = None
         self._second: Token | None = None
         self._stack: list[_Waiting] = []
+        self._taken = 0
 
     # Tokens
 
@@ -83,6 +85,9 @@ class _Parser:
 
     def _take(self) -> Token:
         token = self._peek()
+        self._taken += 1
+        if self._taken > MAX_TOKENS:
+            raise ExpressionError(f"an expression of more than {MAX_TOKENS} words and signs")
         self._token, self._second = self._second, None
         return token
 

@@ -53,6 +53,13 @@ async def test_requests_are_answered_as_by_apaches_broker():
             if key in SETTINGS:
                 object.__setattr__(harness.parts.settings, SETTINGS[key], value == "true")
             continue
+        if row["code"] == 321:
+            found = json.loads((await harness.ask(321, **row["ext"])).body)
+            fields = json.loads(found["filterData"])
+            assert (fields["expression"], fields["bloomFilterData"]) == (
+                "a < 2",
+                {"bitNum": 112, "bitPos": [8, 60, 14]},
+            )
         if row["code"] not in (11, 34, 35, 46, 361):
             continue
         body = b"" if row["body"] is None else json.dumps(row["body"]).encode()

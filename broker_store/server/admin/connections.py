@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_store.broker.clients import Client
+from broker_store.formats import config_json
 from broker_store.protocol import fastjson, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -126,6 +127,8 @@ class ConnectionAdmin:
             ],
             "subscriptionData": subscription.to_json() if subscription else None,
         }
+        if entry := self._parts.property_filters.get(header.topic, header.consumer_group or ""):
+            value["filterData"] = config_json.write(entry.to_json())
         return command.answer(0, NO_CODE, None, fastjson.dumps(value))
 
 
