@@ -98,23 +98,27 @@ class PropertyFilters:
         """Return all filters. Any thread."""
         return [entry for topics in list(self._table.values()) for entry in list(topics.values())]
 
-    def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """Take the subscriptions of a group's heartbeat.
+    def register(self, group: str, subscriptions: Iterable[Subscription], room: int = MAX_COMPILED) -> int:
+        """Take the subscriptions of a group's heartbeat; return the `room` that is left for other groups.
 
-        At most MAX_COMPILED characters are compiled; the filters that are left come with the next heartbeat.
+        At most `room` characters are compiled, short expressions first; the filters that are left come with
+        the next heartbeat.
         """
-        room = MAX_COMPILED
-        listed = set()
-        for subscription in subscriptions:
-            listed.add(subscription.topic)
-            if is_tag_type(subscription.expression_type) or not subscription.expression:
+        wanted = list(subscriptions)
+        for subscription in sorted(wanted, key=lambda one: len(one.expression)):
+            length = len(subscription.expression)
+            if is_tag_type(subscription.expression_type) or not length:
                 continue
-            if self._is_new(group, subscription) and (room := room - len(subscription.expression)) >= 0:
+            is_compiled = length <= parser.MAX_CHARACTERS  # a longer one is refused before
+            if (length <= room or not is_compiled) and self._is_new(group, subscription):
                 self._compile(group, subscription)
+                room -= length if is_compiled else 0
+        listed = {subscription.topic for subscription in wanted}
         for entry in self._table.get(group, {}).values():
             if entry.topic not in listed and not entry.is_dead:
                 entry.dead_ms = self._clock()
                 self.dirty = True
+        return room
 
     def _is_new(self, group: str, wanted: Subscription) -> bool:
         """Return whether a subscription needs another filter; if not, its filter has the newest version."""

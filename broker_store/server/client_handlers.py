@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker_store.broker import filters
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, ConsumerGroup
 from broker_store.broker.filters import FilterError
+from broker_store.broker.property_filters import MAX_COMPILED
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
 from broker_store.formats.names import check_group, check_topic
@@ -61,10 +62,10 @@ class ClientHandlers:
                 ) from None
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
         if not beat.without_sub:
+            room = MAX_COMPILED
             for consumer in beat.consumers:
-                parts.property_filters.register(
-                    consumer.group, map(filters.of_heartbeat, consumer.subscriptions)
-                )
+                wanted = map(filters.of_heartbeat, consumer.subscriptions)
+                room = parts.property_filters.register(consumer.group, wanted, room)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)
 

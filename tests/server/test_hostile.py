@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from broker_store.broker import property_filters
 from broker_store.protocol import headers
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.codes import RequestCode as R
@@ -265,3 +266,29 @@ async def test_a_heartbeat_with_an_expression_of_depth_is_taken_in_time():
         await turns()
     assert taken.readings < MAX_READINGS
     assert harness.channel.answers[-1].code == 0
+
+
+@pytest.mark.parametrize(("groups", "terms"), [(1, 400), (100, 20)])
+async def test_a_heartbeat_full_of_sql92_expressions_is_taken_in_time(groups, terms):
+    """What is compiled is bounded for the whole heartbeat: else a megabyte of them took ten seconds."""
+    harness = Harness()
+
+    def of_group(name: int) -> dict:
+        subscriptions = [
+            subscription(
+                number,
+                expressionType="SQL92",
+                subString=" OR ".join(f"a{number} = {at}" for at in range(terms)),
+            )
+            for number in range(5)
+        ]
+        return {"groupName": f"G{name}", "subscriptionDataSet": subscriptions}
+
+    body = {"clientID": "c@1", "producerDataSet": [], "consumerDataSet": list(map(of_group, range(groups)))}
+    with no_garbage_collection(), time_taken() as taken:
+        harness.request(int(R.HEART_BEAT), json.dumps(body).encode())
+        await turns()
+    assert taken.readings < MAX_READINGS
+    assert harness.channel.answers[-1].code == 0
+    filters = harness.parts.property_filters.all()
+    assert sum(len(one.expression) for one in filters) <= property_filters.MAX_COMPILED
