@@ -542,7 +542,9 @@ async def test_each_value_of_a_body_is_bad_in_turn(code):
             await cases.send(body=with_value(cases.body, path, bad))
         await cases.send(body=with_value(cases.body, path, None, remove=True))
     for nonsense in NO_BODIES:
-        assert (await cases.send(body=nonsense)).code not in DONE, nonsense[:40]
+        # Apache's broker answers a check of nothing with success too.
+        if nonsense or code is not R.CHECK_CLIENT_CONFIG:
+            assert (await cases.send(body=nonsense)).code not in DONE, nonsense[:40]
 
 
 @pytest.mark.parametrize("code", sorted(GOOD.keys() | PLAIN), ids=lambda code: code.name)
