@@ -249,8 +249,10 @@ class Broker:
             parts.timer.capture(ending=True)
         self._save_metrics()
         self._save_filters()
-        await self._wait_until(lambda: parts.store.flushed >= parts.delay.unsaved_end())
+        unsaved_end = max(parts.delay.unsaved_end(), parts.pop_positions.unsettled_end())
+        await self._wait_until(lambda: parts.store.flushed >= unsaved_end)
         self._save_delay()
+        self._save_offsets()
         await self.config_writer.close()
         await parts.changes.close()
 

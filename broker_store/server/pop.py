@@ -326,6 +326,7 @@ class Pops:
             at = self._parts.pop_positions.next_offset(run.pop.group, topic, queue_id) or 0
             run.rest += max(0, self._store.reads.max_offset(topic, queue_id) - at)
         if run.count:
+            self._end(run)  # its time may end before the pop checkpoints are synced: one answer is enough
             self._store.confirmation.when_confirmed(run.log_end, partial(self._answer_found, run))
         elif run.refused is not None:
             self._answer_refused(run, run.refused)
@@ -349,7 +350,6 @@ class Pops:
             self._answer_nothing(run, ResponseCode.POLLING_FULL)
 
     def _answer_found(self, run: _Run, status: PutStatus) -> None:
-        self._end(run)
         if status is not PutStatus.PUT_OK:
             self._answer_refused(run, status)  # the messages come again when their time is over
             return

@@ -14,7 +14,7 @@ TOPIC, GROUP = "pops-on-the-way", "poppers-on-the-way"
 MESSAGES, TAKEN = 40, 12
 INVISIBLE_MS = 25_000
 # Apache's broker brings messages back when two to some seconds are over.
-LATE_MS = {"OurBroker": 3_000, "ApacheBroker": 15_000}
+LATE_MS = {"OurBroker": 8_000, "ApacheBroker": 20_000}
 
 
 class Notes:
@@ -36,6 +36,7 @@ class Notes:
 async def use(broker, notes: Notes, *, first: bool, last: bool) -> None:
     """Send at first; pop some messages and acknowledge a third of them; at last wait for all the others."""
     client = await PopClient.connect(broker.broker_port, GROUP, TOPIC)
+    began_ms = time.time() * 1000  # a message cannot come while no broker runs
     try:
         if first:
             for number in range(MESSAGES):
@@ -57,8 +58,8 @@ async def use(broker, notes: Notes, *, first: bool, last: bool) -> None:
                 notes.acked.add(one.key)
                 before = notes.given[one.key][:-1]
                 if before:
-                    late_ms = one.pop_ms - before[-1].visible_ms
-                    assert late_ms <= LATE_MS[type(broker).__name__] + 5_000, (one, late_ms)
+                    late_ms = one.pop_ms - max(before[-1].visible_ms, began_ms)
+                    assert late_ms <= LATE_MS[type(broker).__name__], (one, late_ms)
         assert len(notes.acked) == MESSAGES
         await asyncio.sleep(3)
         assert await client.pop(invisible_ms=INVISIBLE_MS) == []

@@ -729,3 +729,35 @@ async def test_pops_use_the_queues_of_the_revive_log_in_turn():
     assert harness.parts.topics.get(REVIVE_LOG).read_queues == 3
     queues = [(await popped(harness)).fields["reviveQid"] for _ in range(6)]
     assert queues == ["1", "2", "0"] * 2
+
+
+async def test_a_waiting_pop_whose_time_ends_before_the_sync_has_one_answer():
+    harness = stocked(sync_flush=True)
+    harness.request(200050, **pop_fields(poll_ms=1_000))
+    await turns()
+    put(harness, b"a")
+    harness.store.sync()
+    await turns()
+    harness.now_ms += 1_001
+    harness.router.pops.waiting._expire()
+    harness.router.pops.waiting._timer.cancel()
+    assert harness.channel.answers == []
+    harness.store.sync()
+    (answer,) = harness.channel.answers
+    assert bodies(answer) == [b"a"]
+
+
+async def test_a_deleted_topic_takes_the_retry_topics_of_its_pops_along():
+    harness = stocked(b"a")
+    await popped(harness)
+    run(harness, 11_000)
+    await popped(harness)
+    harness.parts.topics.put(TopicConfig("Other", 1, 1))
+    harness.parts.topics.ensure_pop_retry("%RETRY%CG_Other")
+    assert harness.parts.topics.get(RETRY) is not None
+    assert (await harness.ask(215, topic="TopicX")).code == 0
+    assert harness.parts.topics.get(RETRY) is None and harness.store.max_offset(RETRY, 0) == 0
+    assert harness.parts.offsets.of("CG", RETRY) == {}
+    assert harness.parts.topics.get("%RETRY%CG_Other") is not None
+    run(harness, 20_000)
+    assert harness.parts.topics.get(RETRY) is None

@@ -293,3 +293,17 @@ async def test_a_header_that_json_makes_long_is_taken_and_what_is_beyond_a_messa
         assert long_name.code not in (0, 1) and "longer" in long_name.remark, long_name
         assert not running.channel.closed
         assert (await running.send(b"still")).code == 0
+
+
+async def test_a_stop_saves_the_positions_of_its_last_pops(tmp_path):
+    """Another broker than this one does not read them from the log."""
+    async with Running(tmp_path / "store") as running:
+        for number in range(3):
+            assert (await running.send(b"m%d" % number)).code == 0
+        answer = await running.ask(
+            200050, consumerGroup="CG", topic="Orders", queueId=0, maxMsgNums=2, invisibleTime=60_000,
+            pollTime=0, initMode=0,
+        )  # fmt: skip
+        assert answer.code == 0
+    saved = config_json.read((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
+    assert saved["offsetTable"]["Orders@CG"] == {0: 2}

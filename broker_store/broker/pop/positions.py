@@ -83,6 +83,10 @@ class PopPositions:
                 move.is_dropped = True
                 self._latest.pop(move.place, None)
 
+    def unsettled_end(self) -> int:
+        """Return how far the log must be synced before all positions may be committed; 0 when all are."""
+        return max((move.end for move in self._moves), default=0)
+
     def settle(self, synced: int) -> None:
         """Commit the positions whose records lie below `synced`."""
         moves = self._moves

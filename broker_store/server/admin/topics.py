@@ -13,7 +13,7 @@ from broker_store.broker.topics import (
 )
 from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.names import check_topic
+from broker_store.formats.names import check_topic, pop_retry_topic
 from broker_store.protocol import fastjson, offset_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
@@ -30,7 +30,13 @@ from broker_store.turns import in_turns, steps_in_turns
 
 
 def forget_topic(parts: BrokerParts, topic: str) -> bool:
-    """Delete a topic with its queues, offsets and statistics. Return False if it did not exist."""
+    """Delete a topic with its queues, offsets and statistics, and the pop retry topics that groups have for
+    it. Return False if it did not exist."""
+    for group in parts.offsets.groups_of_topic(topic):
+        for version in (1, 2):
+            retry = pop_retry_topic(topic, group, version=version)
+            if parts.topics.get(retry) is not None:
+                forget_topic(parts, retry)
     known = parts.topics.delete(topic)
     parts.store.delete_topic(topic)
     parts.offsets.forget_topic(topic)
