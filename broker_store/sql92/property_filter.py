@@ -8,7 +8,8 @@ from broker_store.formats import properties
 from broker_store.sql92.expression import Expression
 from broker_store.sql92.program import program_of
 
-_MAX_KEPT = 256
+# Characters. A filter takes up to 200 bytes for each, so fewer of the long ones are kept.
+_MAX_SHORT = 1_024
 
 
 class PropertyFilter:
@@ -33,7 +34,17 @@ class PropertyFilter:
         )
 
 
-@lru_cache(maxsize=_MAX_KEPT)  # clients that pull with a subscription send the same text with each pull
 def filter_of(text: str) -> PropertyFilter:
-    """Return the filter of an expression. Raises ExpressionError."""
+    """Return the filter of an expression. Raises ExpressionError.
+
+    The last ones are kept: clients that pull with a subscription send the same text with each pull.
+    """
+    return (_short_filter if len(text) <= _MAX_SHORT else _long_filter)(text)
+
+
+def _compiled(text: str) -> PropertyFilter:
     return PropertyFilter(Expression(text))
+
+
+_short_filter = lru_cache(maxsize=256)(_compiled)
+_long_filter = lru_cache(maxsize=32)(_compiled)

@@ -71,6 +71,7 @@ _MAX_RECORDS = 4096  # of an answer
 _MAX_UNITS = 800  # read for an answer that wants fewer messages
 _HOT_SHARE = 16  # 1/16 of the machine's memory: so much of the newest bytes counts as in memory
 _MAX_FILTERS = 1024
+_MAX_PROGRAMS = 128  # of up to 100 KB
 # Work of a read that judges records, and of Python's share for one of them: about 2 ms.
 _JUDGED_STEPS = 65_536
 _STEPS_PER_CALL = 250
@@ -308,7 +309,7 @@ class Reads:
         """Return a program as the kernel runs it, with room for its slots and flags."""
         found = self._programs.get(program)
         if found is None:
-            if len(self._programs) >= _MAX_FILTERS:
+            if len(self._programs) >= _MAX_PROGRAMS:
                 self._programs.clear()
             pool_at = program.words[HEAD_POOL_AT]
             found = Words(pool_at + (len(program.pool) + 7) // 8)
