@@ -58,6 +58,20 @@ def test_a_consumer_gets_only_the_tags_it_asked_for(go):
     assert {line["key"] for line in received} == wanted
 
 
+def test_a_consumer_gets_only_what_its_expression_passes(go):
+    topic, group = names(go, "filtered", "sql-readers")
+    sent = acknowledged(go.run("send", topics=topic, n=100))
+    wanted = {line["key"] for line in sent if line["tag"] in ("TagB", "TagD")}
+    expression = "TAGS IN ('TagB', 'TagD') AND KEYS IS NOT NULL"
+    consumer = go.start("consume", group=group, topics=topic, sql=expression, timeout=60_000)
+    try:
+        consumer.until(lambda lines: wanted <= {line.get("key") for line in lines}, 60)
+        received = [line for line in consumer.finish() if "topic" in line]
+    finally:
+        consumer.kill()
+    assert {line["key"] for line in received} == wanted
+
+
 def test_an_orderly_consumer_sees_each_queue_in_order(go):
     topic, group = names(go, "ordered", "order-readers")
     sent = acknowledged(go.run("send", topics=topic, n=200, mode="ordered"))

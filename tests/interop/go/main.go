@@ -244,6 +244,9 @@ func consume() {
 	failEvery, failTimes := int64(number("fail_every", 0)), int32(number("fail_times", 1))
 	for _, topic := range strings.Split(text("topics", ""), ",") {
 		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tags", "*")}
+		if expression := text("sql", ""); expression != "" {
+			selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: expression}
+		}
 		check(c.Subscribe(topic, selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, m := range messages {
 				line := received(m)
