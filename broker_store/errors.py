@@ -81,9 +81,11 @@ class FieldError(PeerError):
 
     cause = "wrong field"
 
-    def __init__(self, name: str, value: object, want: str):
-        self.name, self.value, self.want = name, value, want
-        super().__init__(f"field {name} is {'missing' if value is None else excerpt(value)}, want {want}")
+    def __init__(self, name: str, value: object, expected: str):
+        self.name, self.value, self.expected = name, value, expected
+        super().__init__(
+            f"field {name} is {'missing' if value is None else excerpt(value)}, expected {expected}"
+        )
 
 
 class NameError_(PeerError):

@@ -1,4 +1,4 @@
-"""The Django application of the dashboard."""
+"""The Django applications of the dashboard."""
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -9,7 +9,7 @@ from django.core.checks import Tags, Warning, register
 class AdminConfig(admin_apps.SimpleAdminConfig):
     """The admin. mqadmin/urls.py registers its pages, and is imported with the first page."""
 
-    default = False  # of this module
+    default = False  # MqadminConfig is this module's default
     default_site = "mqadmin.web.admin_site.Site"
 
 
@@ -26,7 +26,9 @@ class MqadminConfig(AppConfig):
 
 @register(Tags.security, deploy=True)
 def tls_in_front(app_configs, **kwargs) -> list[Warning]:
-    """Django's checks of this (W004, W008, W010, W016) search its middleware by name and do not find ours
+    """Return a warning for each deployment without TLS settings.
+
+    Django's own checks (W004, W008, W010, W016) search its middleware by name, and do not find ours
     (web/middleware.py)."""
     named = ("SECURE_SSL_REDIRECT", "SECURE_HSTS_SECONDS", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE")
     missing = [name for name in named if not getattr(settings, name)]
@@ -35,7 +37,7 @@ def tls_in_front(app_configs, **kwargs) -> list[Warning]:
     return [
         Warning(
             f"{', '.join(missing)} not set: cookies go over plain HTTP.",
-            hint="Put TLS in front and set BROKER_WEB_TLS=1.",
+            hint="Put a proxy with TLS in front and set BROKER_WEB_TLS=1.",
             id="mqadmin.W001",
         )
     ]

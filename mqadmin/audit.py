@@ -1,11 +1,11 @@
-"""The audit trail: one LogEntry for each change of the broker that was asked for, also for one that was
-refused.
+"""The audit trail: one LogEntry for each requested change of the broker, also for a refused one.
 
 Django's own table is used, so that the admin's history pages, its recent actions and changes made over REST
-or by a command stand in one place. An entry needs a user: a token and the local socket get one of their
-caller's name that cannot log in. Changes through the ports of broker and name server come from
-`server/change_records.py`, after the fact. The broker itself is never asked to wait for the audit, but what
-cannot be recorded is not done: `audited` writes the entry of an intent first and its outcome after.
+or by a command are in one place. An entry needs a user: for a token and for the local socket it is a user
+with the caller's name that cannot log in. Changes through the ports of broker and name server come from
+`server/change_records.py` after they are done: the broker does not wait for the audit. A change by the
+dashboard that cannot be recorded is not done: `audited` writes the entry before the change, and its outcome
+after it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_KEY = 80
 
 
 def user_for(caller: Caller):
-    """Return the row that stands for a caller: the user who is logged in, or one without a password that is a
-    name only."""
+    """Return the row of a caller: the user who is logged in, or a user of the caller's name that has no
+    password and cannot log in."""
     User = get_user_model()
     kind, _, name = caller.name.partition(":")
     if kind == "user":
@@ -52,9 +52,9 @@ def user_for(caller: Caller):
 def begin(
     caller: Caller, action: str, kind: str, name: str, detail: dict[str, object] | None = None
 ) -> LogEntry:
-    """Write the entry of an intent, and return it. `kind` is a model of this application (`topic`, `group`,
-    `apitoken`), or `job`, `schedule` and others that have none."""
-    # A job has no model: its entry has no content type, and is found by the trail alone.
+    """Write the entry of a change that begins, and return it. `kind` is a model of this application (`topic`,
+    `group`, `apitoken`), or a noun without a model (`job`, `schedule` and others)."""
+    # A job has no model: its entry has no content type, and only the audit trail shows it.
     content_type = ContentType.objects.get_by_natural_key("mqadmin", kind) if kind in MODELLED else None
     return LogEntry.objects.create(
         user=user_for(caller),
@@ -70,15 +70,15 @@ MODELLED = ("topic", "group", "apitoken")
 
 
 def end(entry: LogEntry, outcome: str, detail: dict[str, object] | None = None) -> None:
-    """Write what came of it: `done`, or the code of the problem."""
+    """Write the outcome of a change into its entry: `done`, or the code of the problem."""
     begun = read(entry)
     entry.change_message = _message(begun.action, begun.kind, outcome, begun.detail | (detail or {}))
     entry.save(update_fields=["change_message"])
 
 
 def _message(action: str, kind: str, outcome: str, detail: dict[str, object] | None, **more: str) -> str:
-    """Return the entry's text, of at most MAX_DETAIL characters. Of a value of `detail` that is too long it
-    has the first characters and the length."""
+    """Return the entry's text, of at most MAX_DETAIL characters. A value of `detail` that is too long is
+    replaced by its first characters and its length."""
     head, detail = {"action": action, "kind": kind, "outcome": outcome, **more}, detail or {}
     text = json.dumps(head | {"detail": detail}, default=str)
     room = MAX_DETAIL
@@ -89,8 +89,8 @@ def _message(action: str, kind: str, outcome: str, detail: dict[str, object] | N
 
 
 def _shortened(detail: dict[str, object], room: int) -> dict[str, object]:
-    """Return `detail` with MAX_KEPT_KEYS of its keys at most, and values of `room` characters together or
-    little more."""
+    """Return `detail` with at most MAX_KEPT_KEYS of its keys, and values of about `room` characters
+    together."""
     kept = dict(list(detail.items())[:MAX_KEPT_KEYS])
     each = room // len(kept)
     left_out = len(detail) - len(kept)
@@ -105,14 +105,14 @@ def _begin_of(value: object, most: int) -> object:
 
 
 def refused(caller: Caller, method: str, path: str) -> None:
-    """Write the entry of a change that was not even begun, because its caller's role may not ask for it."""
+    """Write the entry of a change that was not begun, because the caller's role does not permit it."""
     entry = begin(caller, METHODS[method], "request", path, {"method": method, "role": caller.role})
     end(entry, "forbidden")
 
 
 def unconfirmed(caller: Caller, action: str, kind: str, name: str, /, **detail: object) -> None:
-    """Write the entry of a dangerous action that was not begun, because the name typed to confirm it was
-    another."""
+    """Write the entry of a dangerous action that was not begun, because another name was typed to confirm
+    it."""
     end(begin(caller, action, kind, name, detail), "confirmation_needed")
 
 
@@ -120,9 +120,10 @@ def unconfirmed(caller: Caller, action: str, kind: str, name: str, /, **detail: 
 def audited(
     caller: Caller, action: str, kind: str, name: str, /, **detail: object
 ) -> Iterator[dict[str, object]]:
-    """`with audited(...) as more:` around the change; what is put into `more` joins the entry.
+    """Record a change: `with audited(...) as more:` encloses it. Keys that are put into `more` are added to
+    the entry's detail.
 
-    What it is about is given by place alone, so that the detail may have keys of any name."""
+    The first four parameters are positional only, so that the detail may have keys of any name."""
     entry = begin(caller, action, kind, name, detail)
     more: dict[str, object] = {}
     try:
@@ -137,7 +138,7 @@ def audited(
 async def aaudited(
     caller: Caller, action: str, kind: str, name: str, /, **detail: object
 ) -> AsyncIterator[dict[str, object]]:
-    """The same for the event loop."""
+    """Record a change as `audited` does, in a coroutine of the event loop."""
     entry = await sync_to_async(begin)(caller, action, kind, name, detail)
     more: dict[str, object] = {}
     try:
@@ -148,7 +149,7 @@ async def aaudited(
     await sync_to_async(end)(entry, "done", more)
 
 
-WIRE = "wire:clients"  # stands for all clients of the broker's ports, which have no login
+WIRE = "wire:clients"  # one user for all clients of the broker's ports, which have no login
 
 
 def write_changes(records: Sequence[ChangeRecord]) -> None:
@@ -157,7 +158,7 @@ def write_changes(records: Sequence[ChangeRecord]) -> None:
     try:
         LogEntry.objects.bulk_create(_entries_of(records))
     except Exception:
-        connection.close()  # one that broke is no use for the next time
+        connection.close()  # a broken connection would fail the next time, too
         raise
 
 
@@ -181,8 +182,8 @@ def _entries_of(records: Sequence[ChangeRecord]) -> list[LogEntry]:
 
 
 def _detail_of(record: ChangeRecord) -> dict[str, object]:
-    """Return the detail of an entry: the request's code, what its client says of itself, how many there were,
-    and the rest."""
+    """Return the detail of an entry: the request's code, what its client states of itself, the number of
+    equal requests, and the rest."""
     client = {"client_id": record.client_id, "language": record.language, "version": record.version}
     return {
         "code": record.code,
@@ -202,11 +203,11 @@ class AuditRecord:
     kind: str
     name: str
     outcome: str  # begun, done or the code of a problem
-    detail: Annotated[Document, "what was asked for; the action decides which names there are"]
+    detail: Annotated[Document, "the requested change; which names there are depends on the action"]
 
 
 def read(entry: LogEntry) -> AuditRecord:
-    """Return what an entry says; those that the admin wrote itself carry its own message."""
+    """Return the content of an entry. An entry that Django's admin wrote itself has no detail."""
     try:
         known = json.loads(entry.change_message)
         assert isinstance(known, dict)

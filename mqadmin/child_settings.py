@@ -1,7 +1,7 @@
-"""Django's settings of the processes beside the broker that run jobs and start scheduled runs.
+"""Django's settings of the child processes that run jobs and start scheduled runs.
 
-They answer no request: pages, REST, the admin's pages and the websocket are not loaded. They have the models
-that they read and write, and the queues.
+These processes answer no request: pages, REST, the admin's pages and the websocket are not loaded. They load
+the models that they read and write, and the queues.
 """
 
 from mqadmin.settings import *  # noqa: F403
@@ -16,7 +16,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = []
 TEMPLATES = []
-# The broker's logging counts refused requests, by what serves them.
+# The broker's logging has filters that count refused requests; there are none here.
 LOGGING = OF_THE_BROKER | {
     "filters": {},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},

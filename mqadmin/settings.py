@@ -44,7 +44,7 @@ TRUSTED_PROXIES = proxies_of(
 WEB_CONNECTIONS = environment.int("BROKER_WEB_CONNECTIONS", MAX_ADDRESS_CONNECTIONS)
 if WEB_CONNECTIONS < 0:
     raise ImproperlyConfigured(
-        f"BROKER_WEB_CONNECTIONS is {WEB_CONNECTIONS}, want 0 (no bound) or a number of connections"
+        f"BROKER_WEB_CONNECTIONS is {WEB_CONNECTIONS}, expected 0 (no bound) or a number of connections"
     )
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *WEB_HOSTS]
 

@@ -89,7 +89,7 @@ def parse(
         return Subscription(topic, version=version)
     tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
     if not tags or len(tags) > MAX_TAGS:
-        raise FilterError(f"{len(tags)} tags in {excerpt(expression)}, want 1 to {MAX_TAGS}")
+        raise FilterError(f"{len(tags)} tags in {excerpt(expression)}, expected 1 to {MAX_TAGS}")
     return Subscription(topic, expression, TAG, tags, version, False, frozenset(map(java_hash, tags)))
 
 

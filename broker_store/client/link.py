@@ -158,5 +158,5 @@ def split_address(address: str) -> tuple[str, int]:
     too."""
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConnectionLost(f"{address!r:.60} is no address, want host:port")
+        raise ConnectionLost(f"{address!r:.60} is no address, expected host:port")
     return host.strip("[]"), int(port)

@@ -49,7 +49,7 @@ def parse_nameservers(nameservers: str | Iterable[str]) -> tuple[str, ...]:
         nameservers = nameservers.replace(",", ";").split(";")
     addresses = tuple(address.strip() for address in nameservers if address.strip())
     if not addresses:
-        raise MisuseError("no name server is given, want host:port;host:port")
+        raise MisuseError("no name server is given, expected host:port;host:port")
     for address in addresses:
         try:
             split_address(address)

@@ -11,7 +11,7 @@ from broker_store.formats.topics import TRACE_TOPIC
 
 def _name(value: str) -> str | None:
     if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,120}", value):
-        return "want 1 to 120 letters, digits, % | _ or -, because a topic of that name is created"
+        return "expected 1 to 120 letters, digits, % | _ or -, because a topic of that name is created"
     return None
 
 
@@ -19,7 +19,7 @@ def _address_list(value: str) -> str | None:
     for address in filter(None, (part.strip() for part in value.split(";"))):
         host, _, port = address.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            return "want host:port, several joined by ;"
+            return "expected host:port, several joined by ;"
     return None
 
 

@@ -145,11 +145,11 @@ def _parse(key: str, kind: str, text: str):
         return _parse_int(key, text)
     if kind == "bool":
         if text.lower() not in ("true", "false"):
-            raise ConfigError(key, text, "want true or false")
+            raise ConfigError(key, text, "expected true or false")
         return text.lower() == "true"
     if kind.startswith("Path"):
         if not text:
-            raise ConfigError(key, text, "want a path")
+            raise ConfigError(key, text, "expected a path")
         return Path(text.replace("${user.home}", "~")).expanduser()
     return text
 
@@ -158,5 +158,5 @@ def _parse_int(key: str, text: str) -> int:
     if key.endswith("Ratio") and re.fullmatch(r"0?\.[0-9]{1,4}", text):
         return round(float(text) * 100)  # older Apache versions took these as fractions
     if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise ConfigError(key, text, "want an integer")
+        raise ConfigError(key, text, "expected an integer")
     return int(text)

@@ -49,7 +49,7 @@ def _checked(field: dataclasses.Field, value):
     known: Setting = field.metadata["setting"]
     if field.type == "int":
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ConfigError(known.key, value, "want an integer")
+            raise ConfigError(known.key, value, "expected an integer")
         low, high = (
             known.low if known.low is not None else 0,
             known.high if known.high is not None else INT_MAX,
@@ -58,19 +58,19 @@ def _checked(field: dataclasses.Field, value):
             return min(max(value, low), high)
         if not low <= value <= high:
             raise ConfigError(
-                known.key, value, f"want {low} to {high}" + (f" {known.unit}" if known.unit else "")
+                known.key, value, f"expected {low} to {high}" + (f" {known.unit}" if known.unit else "")
             )
     elif field.type == "bool":
         if not isinstance(value, bool):
-            raise ConfigError(known.key, value, "want true or false")
+            raise ConfigError(known.key, value, "expected true or false")
     elif field.type == "str":
         if not isinstance(value, str):
-            raise ConfigError(known.key, value, "want text")
+            raise ConfigError(known.key, value, "expected text")
     elif field.type == "Path":
         return Path(value)
     problem = known.check(value) if known.check else None
     if problem:
         raise ConfigError(known.key, value, problem)
     if known.choices and value not in known.choices:
-        raise ConfigError(known.key, value, "want one of " + ", ".join(known.choices))
+        raise ConfigError(known.key, value, "expected one of " + ", ".join(known.choices))
     return value

@@ -17,14 +17,14 @@ MIN_LOG_FILE_BYTES = 4096
 def _hours(value: str) -> str | None:
     parts = [part.strip() for part in value.split(";") if part.strip()]
     if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
-        return "want hours of the day from 00 to 23, several joined by ;"
+        return "expected hours of the day from 00 to 23, several joined by ;"
     return None
 
 
 def _delay_levels(value: str) -> str | None:
     words = value.split()
     if not words or not all(re.fullmatch(r"[0-9]{1,6}[smhd]", word) for word in words):
-        return "want numbers with a unit of s, m, h or d, joined by blanks"
+        return "expected numbers with a unit of s, m, h or d, joined by blanks"
     return None
 
 

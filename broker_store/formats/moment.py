@@ -20,7 +20,7 @@ def read_microseconds(text: str) -> int:
     if given.isascii() and given.isdigit() and len(given) < 20:
         if int(given) > MAX_MS:
             raise ValueError(
-                f"{given} ms is after the year 9999; want milliseconds since 1970, or a time such as "
+                f"{given} ms is after the year 9999; expected milliseconds since 1970, or a time such as "
                 f"{EXAMPLE}"
             )
         return int(given) * 1000
@@ -28,7 +28,7 @@ def read_microseconds(text: str) -> int:
         moment = datetime.fromisoformat(given)
     except ValueError:
         raise ValueError(
-            f"{text[:40]!r} is not a time: want milliseconds since 1970, or a time such as {EXAMPLE}"
+            f"{text[:40]!r} is not a time: expected milliseconds since 1970, or a time such as {EXAMPLE}"
         ) from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     delta = aware - datetime(1970, 1, 1, tzinfo=UTC)

@@ -41,9 +41,9 @@ class Experiment:
             ("power_cut", self.power_cut, POWER_CUTS),
         ):
             if value not in allowed:
-                raise MisuseError(f"{name} is {value!r:.40}, want one of {', '.join(allowed)}")
+                raise MisuseError(f"{name} is {value!r:.40}, expected one of {', '.join(allowed)}")
         if not 1 <= self.messages <= MAX_MESSAGES:
-            raise MisuseError(f"messages is {self.messages}, want 1 to {MAX_MESSAGES}")
+            raise MisuseError(f"messages is {self.messages}, expected 1 to {MAX_MESSAGES}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def _live_beside(path: Path) -> Path | None:
 def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     value = options.get(name, choices[0])
     if value not in choices:
-        raise MisuseError(f"option {name} is {value!r:.60}, want one of {', '.join(choices)}")
+        raise MisuseError(f"option {name} is {value!r:.60}, expected one of {', '.join(choices)}")
     return value
 
 
@@ -128,7 +128,7 @@ def _whole(name: str, value: object, most: int = (1 << 63) - 1) -> int:
     except ValueError:
         number = -1
     if not 0 <= number <= most:
-        raise MisuseError(f"option {name} is {value!r:.60}, want an integer from 0 to {most}")
+        raise MisuseError(f"option {name} is {value!r:.60}, expected an integer from 0 to {most}")
     return number
 
 

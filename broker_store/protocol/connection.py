@@ -92,7 +92,7 @@ class Connection:
             frame_end = at + 4 + length
             if frame_end > end:
                 if marked >> 24 > 1:
-                    raise ProtocolError(f"serialisation type {marked >> 24}, want 0 or 1")
+                    raise ProtocolError(f"serialisation type {marked >> 24}, expected 0 or 1")
                 self._wanted = 4 + length
                 break
             body_at = at + 8 + header_bytes
@@ -122,4 +122,6 @@ class Connection:
                     "HTTP client",
                     "an HTTP client, and this port speaks remoting: HTTP is on the web port (--web-port)",
                 )
-        raise ProtocolError(f"a frame of {length} bytes, want {MIN_FRAME_BYTES} to {self._max_frame_bytes}")
+        raise ProtocolError(
+            f"a frame of {length} bytes, expected {MIN_FRAME_BYTES} to {self._max_frame_bytes}"
+        )

@@ -145,8 +145,8 @@ def _key_of(text: str) -> int | ObjectKey:
     return ObjectKey(members)
 
 
-def _wrong(data: bytes, want: str) -> FieldError:
-    return FieldError("body", bytes(data[:50]), want)
+def _wrong(data: bytes, expected: str) -> FieldError:
+    return FieldError("body", bytes(data[:50]), expected)
 
 
 def dumps(value: object) -> bytes:

@@ -54,7 +54,7 @@ _EMPTY: dict[str, str] = {}
 def decode_frame(frame: bytes) -> Command:
     """Return the command in a frame, which is given without its 4 length bytes."""
     if not MIN_FRAME_BYTES <= len(frame) <= MAX_FRAME_BYTES:
-        raise ProtocolError(f"a frame of {len(frame)} bytes, want {MIN_FRAME_BYTES} to {MAX_FRAME_BYTES}")
+        raise ProtocolError(f"a frame of {len(frame)} bytes, expected {MIN_FRAME_BYTES} to {MAX_FRAME_BYTES}")
     marked = int.from_bytes(frame[:4], "big")
     header_end = 4 + (marked & 0xFFFFFF)
     check_header_length(header_end - 4, len(frame))
@@ -73,7 +73,7 @@ def decode_parts(serialization: int, header: bytes, body: bytes) -> Command:
         return _decode_json(header, body)
     if serialization == ROCKETMQ:
         return _decode_binary(header, body)
-    raise ProtocolError(f"serialisation type {serialization}, want 0 or 1")
+    raise ProtocolError(f"serialisation type {serialization}, expected 0 or 1")
 
 
 def encode_frame(command: Command) -> bytes:

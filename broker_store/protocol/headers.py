@@ -232,16 +232,16 @@ def read_long(name: str, text: str | None) -> int:
     return _read_number(name, text, _LONG_END, "a 64-bit integer")
 
 
-def _read_number(name: str, text: str | None, end: int, want: str) -> int:
+def _read_number(name: str, text: str | None, end: int, expected: str) -> int:
     # The length is bounded first: Python's int() takes quadratic time.
     if text is None or len(text) > 20 or not text.isascii():
-        raise FieldError(name, text, want)
+        raise FieldError(name, text, expected)
     try:
         number = int(text)
     except ValueError:
-        raise FieldError(name, text, want) from None
+        raise FieldError(name, text, expected) from None
     if not -end <= number < end:
-        raise FieldError(name, text, want)
+        raise FieldError(name, text, expected)
     return number
 
 
@@ -367,7 +367,7 @@ def _wrong_send(get: Any, short: bool) -> FieldError:
         try:
             _read_field(_Field(name, word, kind.rstrip("!"), kind.endswith("!")), {name: get(name)})
         except FieldError as error:
-            return FieldError(word, error.value, error.want)
+            return FieldError(word, error.value, error.expected)
     return FieldError("fields", None, "a send header")
 
 

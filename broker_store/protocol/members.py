@@ -68,10 +68,10 @@ def read_texts(members: Members, name: str) -> list[str]:
     return values
 
 
-def _typed(members: Members, name: str, kind: type[_Kind], want: str, default: _Kind | None) -> _Kind:
+def _typed(members: Members, name: str, kind: type[_Kind], expected: str, default: _Kind | None) -> _Kind:
     value = members.get(name)
     if value is None:
         value = default
     if not isinstance(value, kind):
-        raise FieldError(name, value, want)
+        raise FieldError(name, value, expected)
     return value

@@ -287,7 +287,7 @@ def query_int(
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise Problem("invalid", f"{name} is {excerpt(text, 30)}, want an integer from {least} to {most}")
+        raise Problem("invalid", f"{name} is {excerpt(text, 30)}, expected an integer from {least} to {most}")
     return int(text)
 
 

@@ -115,7 +115,7 @@ def read_messages(body: bytes) -> tuple[list[NewMessage], bool]:
         if not 1 <= len(value) <= MAX_MESSAGES:
             raise Problem(
                 "too_large" if value else "invalid",
-                f"a list of {len(value)} messages, want 1 to {MAX_MESSAGES}",
+                f"a list of {len(value)} messages, expected 1 to {MAX_MESSAGES}",
             )
         messages, is_list = [read_message(item, f"[{index}]") for index, item in enumerate(value)], True
     else:
@@ -144,13 +144,13 @@ def read_message(value: object, place: str) -> NewMessage:
             _wrong(
                 place,
                 "tag",
-                f"want a string of at most {MAX_TAG_CHARACTERS} characters without control characters",
+                f"expected a string of at most {MAX_TAG_CHARACTERS} characters without control characters",
             )
         )
     keys = _or_default(value.get("keys"), [])
     keys = ([keys] if keys else []) if isinstance(keys, str) else keys
     if not isinstance(keys, list) or not all(_is_text(key, 1024) and key and " " not in key for key in keys):
-        wrong.append(_wrong(place, "keys", "want strings without blanks, none empty"))
+        wrong.append(_wrong(place, "keys", "expected strings without blanks, none empty"))
     properties = _or_default(value.get("properties"), {})
     if isinstance(properties, dict) and len(properties) > MAX_PROPERTIES:
         wrong.append(
@@ -163,12 +163,12 @@ def read_message(value: object, place: str) -> NewMessage:
     elif not isinstance(properties, dict) or not all(
         _is_text(k, 255) and k and _is_text(v, 32767) and v for k, v in properties.items()
     ):
-        wrong.append(_wrong(place, "properties", "want an object of strings, names and values not empty"))
+        wrong.append(_wrong(place, "properties", "expected an object of strings, names and values not empty"))
     queue_id, flag = value.get("queue_id"), value.get("flag", 0)
     if queue_id is not None and not _is_int(queue_id, 0, MAX_INT32):
-        wrong.append(_wrong(place, "queue_id", "want a queue number from 0"))
+        wrong.append(_wrong(place, "queue_id", "expected a queue number from 0"))
     if not _is_int(flag, -MAX_INT32 - 1, MAX_INT32):
-        wrong.append(_wrong(place, "flag", "want a 32-bit integer"))
+        wrong.append(_wrong(place, "flag", "expected a 32-bit integer"))
     if wrong:
         raise Problem(
             "invalid_fields",
@@ -180,7 +180,7 @@ def read_message(value: object, place: str) -> NewMessage:
 
 def _read_body(text: object, encoding: object) -> tuple[bytes, str]:
     if not isinstance(text, str):
-        return b"", "want a string"
+        return b"", "expected a string"
     if encoding == "utf-8":
         return text.encode(), ""
     if encoding != "base64":

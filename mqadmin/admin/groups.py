@@ -26,12 +26,12 @@ from mqadmin.web import roles
 
 
 class ResetForm(forms.Form):
-    """Where to move offsets. A preview shows what it would do."""
+    """The target of a move of offsets. A preview shows what the move would do."""
 
     topic = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
     to = forms.ChoiceField(
         choices=(
-            ("earliest", "the first message kept"),
+            ("earliest", "the first message that is kept"),
             ("latest", "the end"),
             ("time", "a time"),
             ("offset", "an offset"),
@@ -51,7 +51,9 @@ class ResetForm(forms.Form):
         help_text="empty: every queue",
     )
     confirm = forms.CharField(
-        required=False, widget=UnfoldAdminTextInputWidget, help_text="type the group's name to do it"
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="type the group's name to move the offsets",
     )
 
     def __init__(self, topics: list[str], *arguments: Any, **options: Any):
@@ -59,12 +61,12 @@ class ResetForm(forms.Form):
         self.fields["topic"].choices = [(topic, topic) for topic in topics]
 
     def clean(self) -> None:
-        """Put the value into the unit of what it is for: milliseconds of a time, an offset."""
+        """Convert the value: a time to milliseconds since 1970, an offset to a number."""
         super().clean()
         values = self.cleaned_data
         to, typed = values.get("to"), values.get("value", "").strip()
         if (to in ("time", "offset")) != bool(typed):
-            raise ValidationError("A value goes with a time and with an offset, and only with these.")
+            raise ValidationError("A time and an offset need a value; the other targets take none.")
         try:
             values["value"] = (moment.read(typed) if to == "time" else whole(typed, None)) if typed else None
         except ValueError as error:
@@ -73,7 +75,7 @@ class ResetForm(forms.Form):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reset:
-    """Where the offsets of a topic are to move, as ResetForm has it."""
+    """The values of a valid ResetForm: where the offsets of a topic are to move."""
 
     topic: str
     to: str
@@ -115,17 +117,19 @@ class GroupAdmin(ClusterAdmin):
 
     def _loss(self, obj: Group) -> str:
         return (
-            f"Its offsets are forgotten: {counted(obj.clients, 'connected client')} would start over. "
-            f"This cannot be undone."
+            f"Its offsets are deleted: {counted(obj.clients, 'connected client')} would start without "
+            f"an offset. This cannot be undone."
         )
 
     @admin.action(description="Reset offsets of a group…", permissions=["operator"])
     def reset_offset(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        """Show a preview; move the offsets once the name is typed. One group at a time: each has its own
-        topics."""
+        """Show a preview; move the offsets once the name is typed. One group at a time, since each group has
+        topics of its own."""
         groups = list(queryset[:2])
         if len(groups) != 1:
-            self.message_user(request, "Choose one group: each has topics of its own.", messages.WARNING)
+            self.message_user(
+                request, "Choose one group: each group has topics of its own.", messages.WARNING
+            )
             return None
         name, cluster = groups[0].pk, current_cluster()
         # Topics of the system (%RETRY%, %DLQ%) come last.
@@ -149,7 +153,7 @@ class GroupAdmin(ClusterAdmin):
                 audit.unconfirmed(
                     roles.caller_of(request.user), "reset_offset", "group", name, **fields_of(wanted)
                 )
-                form.add_error("confirm", f"Type {name} to do it.")
+                form.add_error("confirm", f"Type {name} to move the offsets.")
             moves = cluster.call(lambda: _reset(cluster, name, wanted, dry_run=True))
             if wanted.to == "time" and wanted.value is not None:
                 doubt = async_to_sync(cluster.search.time_doubt)(wanted.topic, wanted.value, wanted.queue_id)

@@ -12,8 +12,8 @@ from django_rq.models import Dashboard
 from mqadmin import queue_pages
 from mqadmin.web import roles
 
-# Addresses of ModelAdmin, which takes a queue for a row, and of a package that is not installed: all of them
-# would fail.
+# Addresses of ModelAdmin, which treats a queue as a row of a table, and of a package that is not installed.
+# All of them would fail.
 WITHOUT = {
     *(f"django_rq_dashboard_{name}" for name in ("add", "history", "delete", "change")),
     "django_rq_scheduler_jobs",

@@ -1,8 +1,8 @@
 """Topics and groups of the cluster as rows of the admin: what both have in common.
 
-Saving, deleting and the actions ask the cluster and leave one audit record each; Django's own entries are not
-written beside them. What cannot be taken back (a deletion, a reset of offsets) is done one at a time and
-needs the name typed; a wrong name leaves its record, too.
+Saving, deleting and the actions call the cluster and write one audit record each; Django's own entries are
+not written in addition. What cannot be undone (a deletion, a reset of offsets) is done for one row at a time,
+and the user must type the name; a wrong name is recorded, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SERVING = ("running", "read_only")
 
 
 class ConfirmForm(forms.Form):
-    """The name, typed again."""
+    """A form in which a user types the name of a row to confirm its deletion."""
 
     confirm = forms.CharField(
         required=False,
@@ -53,11 +53,12 @@ class ConfirmForm(forms.Form):
 
 
 class ClusterAdmin(ModelAdmin):
-    """What topics and groups have in common. `fields_to_save` are those the cluster takes."""
+    """The base of the admin of topics and of groups. `fields_to_save` are the fields that the cluster
+    takes."""
 
     kind: str
     fields_to_save: tuple[str, ...]
-    fields_to_remember: tuple[str, ...]  # what a deletion's record keeps beside them
+    fields_to_remember: tuple[str, ...]  # other fields that the audit record of a deletion has
     actions: tuple[str, ...] = ("delete_one",)
     list_per_page = 100
     show_full_result_count = False
@@ -79,7 +80,8 @@ class ClusterAdmin(ModelAdmin):
         return self.has_view_permission(request) and roles.caller_of(request.user).may(role)
 
     def has_operator_permission(self, request: HttpRequest) -> bool:
-        """For `@admin.action(permissions=["operator"])`."""
+        """Return whether the user is an operator; Django calls this for
+        `@admin.action(permissions=["operator"])`."""
         return self._may(request, "operator")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ class ClusterAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict | None = None) -> HttpResponse:
         if request.POST.get("action") in {*self.actions} - {*self.get_actions(request)}:
-            raise PermissionDenied  # Django would say that no action was selected, and leave no record
+            raise PermissionDenied  # Django would answer that no action was selected, and write no record
         return self._or_sentence(
             request, lambda: super(ClusterAdmin, self).changelist_view(request, extra_context)
         )
@@ -144,7 +146,7 @@ class ClusterAdmin(ModelAdmin):
         chosen = list(queryset[:2])
         if len(chosen) == 1:
             return redirect(f"admin:{self.opts.app_label}_{self.opts.model_name}_delete", quote(chosen[0].pk))
-        self.message_user(request, "Choose one: each is deleted by its own name.", messages.WARNING)
+        self.message_user(request, "Choose one: each is deleted by typing its own name.", messages.WARNING)
         return None
 
     def history_view(
@@ -155,7 +157,7 @@ class ClusterAdmin(ModelAdmin):
         )
 
     def _or_sentence(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the answer of a view, or a page that says why the broker cannot answer."""
+        """Return the answer of a view, or a page with the reason why the broker cannot answer."""
         try:
             state = current_cluster().call(current_cluster().state)
             # The list would treat the error as a wrong filter, and redirect
@@ -198,10 +200,10 @@ class ClusterAdmin(ModelAdmin):
         raise NotImplementedError
 
     def _loss(self, obj: Any) -> str:
-        """Return what a deletion takes away, in a sentence."""
+        """Return a sentence that states what a deletion removes."""
         raise NotImplementedError
 
-    # The audit record is the history; Django's entries would say the same again, with less in them.
+    # The audit record is the history; Django's entries would repeat a part of it.
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:
         return None
@@ -214,7 +216,7 @@ class ClusterAdmin(ModelAdmin):
 
 
 def counted(number: int | None, noun: str) -> str:
-    """Return a number with its noun, or that it is unknown."""
+    """Return a number with its noun, such as "2 messages"; "an unknown number of messages" for None."""
     return (
         f"an unknown number of {noun}s"
         if number is None

@@ -60,14 +60,16 @@ class ApiTokenAdmin(ModelAdmin):
             made, text = tokens.issue(obj.name, obj.role, caller.name, expires_at=obj.expires_at)
             record["id"] = obj.pk = made.pk
         obj.refresh_from_db()
-        self.message_user(request, f"The token is {text} — shown this once.", messages.SUCCESS)
+        self.message_user(request, f"The token is {text}. It is shown only this once.", messages.SUCCESS)
 
     @admin.action(description="Revoke", permissions=["revoke"])
     def revoke(self, request: HttpRequest, queryset: Any) -> None:
         for token in queryset:
             with audit.audited(roles.caller_of(request.user), "delete", "apitoken", token.name, id=token.pk):
                 tokens.revoke(token)
-        self.message_user(request, f"{len(queryset)} revoked; they stop within a second.", messages.SUCCESS)
+        self.message_user(
+            request, f"{len(queryset)} revoked; they are refused within a second.", messages.SUCCESS
+        )
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:
         return None

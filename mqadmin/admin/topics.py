@@ -40,5 +40,5 @@ class TopicAdmin(ClusterAdmin):
     def _loss(self, obj: Topic) -> str:
         return (
             f"{counted(obj.messages, 'message')} can no longer be read; {counted(obj.groups, 'group')} "
-            f"will find nothing here. This cannot be undone."
+            f"can no longer read it. This cannot be undone."
         )

@@ -26,7 +26,9 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):
     change_password_form = AdminPasswordChangeForm
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # it would delete the user's audit records, too: take away `active` instead
+        return (
+            False  # it would delete the user's audit records, too; an administrator clears `active` instead
+        )
 
 
 @admin.register(UserGroup)

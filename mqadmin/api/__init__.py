@@ -1,2 +1,2 @@
-"""REST under /api/v1: what its routes have in common, and those that belong to no view. Routes of a view
-stand in its folder, mqadmin/views/NOUN/api.py."""
+"""REST under /api/v1: code that its routes share, and routes that belong to no view. Routes of a view are in
+its folder, mqadmin/views/NOUN/api.py."""

@@ -1,4 +1,4 @@
-"""Answers of facts whose size depends on what clients stored."""
+"""Answers with facts whose size depends on what clients stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqadmin.web.answers import cut, in_pieces
 
 
 async def facts_answer(value: object) -> HttpResponseBase:
-    """Answer facts as JSON, made in a thread and sent in pieces.
+    """Return the answer with facts as JSON, made in a thread and sent in pieces.
 
     Ninja would check the answer against its schema on the broker's loop. That takes over a second for the 64
     KiB of a log with small records.

@@ -1,9 +1,10 @@
-"""The caller of the REST interface: a token, the local socket, or a browser's session; checked in this order.
+"""The caller of the REST interface, by a token, the local socket, or a browser's session, checked in this
+order.
 
-A request with a token is judged by the token alone. A wrong token is refused whatever cookie the request has;
-a right one needs no CSRF check, since no browser adds it by itself. A session needs the CSRF token for all
-but reading. The local socket is in a directory that only the broker's user may enter; its caller is
-`local:USER`.
+If a request has a token, only the token is checked. A wrong token is refused, also with a valid cookie. A
+right token needs no CSRF check, since no browser adds it by itself. A session needs the CSRF token for
+everything but reading. The local socket is in a directory that only the broker's user may enter; its caller
+is `local:USER`.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ AUTH = [Token(), LocalSocket(), Session()]
 
 
 def need(request: HttpRequest, role: str) -> Caller:
-    """Return the caller when it has at least this role. Raises Problem; the middleware then writes a
-    record."""
+    """Return the caller if it has at least this role. Raises Problem (403) if not; the middleware then writes
+    an audit record."""
     caller: Caller = request.auth
     if not caller.may(role):
         request.refused = caller
-        raise Problem("forbidden", f"this needs the role {role}; {caller.name} is {caller.role}")
+        raise Problem("forbidden", f"this needs the role {role}; {caller.name} has the role {caller.role}")
     return caller

@@ -1,4 +1,4 @@
-"""Bodies of requests, read strictly: an object with the same name twice is ambiguous, and is refused."""
+"""Strict reading of JSON bodies: an object that has a name twice is ambiguous, and is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from broker_store.rest.problems import Problem
 
 
 class OneValueParser(Parser):
-    """Ninja's parser of bodies. By itself it takes the last value of a name; other parsers of the same body
-    may take the first."""
+    """A parser of bodies for Ninja that refuses repeated names. Ninja's own takes the last value of a name;
+    other parsers of the same body may take the first."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         """Return the value of the body. Raises Problem for a repeated name, ValueError for invalid JSON."""

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MAX_ERRORS = 20  # fields that one answer names
 
-# Declared for every operation, so that the contract names the errors that it may answer.
+# Declared for every operation, so that the contract names the errors that an operation may answer.
 PROBLEMS = {
     status: schemas.ProblemDocument for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503, 504)
 }
@@ -66,7 +66,7 @@ class Api(NinjaAPI):
         return schema
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Return the id of an operation, which stays when the code of a view moves."""
+        """Return the id of an operation, which stays the same when the code of a view moves."""
         operations = registry.operations_of(operation.view_func.__module__)
         if operations is None:
             return super().get_openapi_operation_id(operation)
@@ -74,11 +74,11 @@ class Api(NinjaAPI):
 
 
 class Docs(Swagger):
-    """The page that tries the interface, with our template: Ninja finds its own only as an installed
-    application."""
+    """The page on which a user tries the interface, with our template: Ninja finds its own only as an
+    installed application."""
 
     def render_page(self, request: HttpRequest, api: NinjaAPI, **path: Any) -> HttpResponse:
-        """Return the page, with the CSRF token that a session needs for all but reading."""
+        """Return the page, with the CSRF token that a session needs for everything but reading."""
         options = self.settings | {"url": self.get_openapi_url(api, path)}
         return render(request, self.template, {"swagger_settings": json.dumps(options)})
 
@@ -87,9 +87,7 @@ api = Api(
     title="Headpond",
     version=__version__,
     description="Topics, groups, messages, the inside of the store, and jobs. 64-bit numbers are strings; "
-    "null "
-    "is not known; "
-    "errors are problem documents with a code and a hint.",
+    "null is unknown; errors are problem documents with a code and a hint.",
     urls_namespace="api",
     auth=AUTH,
     docs=Docs(),
@@ -151,7 +149,7 @@ def _on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 def _on_large_body(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     found, most = request.headers.get("content-length", "more"), settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    problem = Problem("too_large", f"the body has {found:.20} bytes, allowed are {most:,}")
+    problem = Problem("too_large", f"the body has {found:.20} bytes, at most {most:,} are allowed")
     count_refusal(
         "HTTP body too large", limit=most, who=request.META.get("REMOTE_ADDR") or "local", said=problem.detail
     )

@@ -1,4 +1,4 @@
-"""What is wrong with a field of a request, in a sentence: pydantic's own messages are for programmers."""
+"""Sentences for the errors in fields of a request. Pydantic's own messages are for programmers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any
 
 _SENTENCES = {
     "missing": "is missing",
-    "extra_forbidden": "is not known here",
-    "int_parsing": "want an integer",
-    "int_type": "want an integer",
-    "int_from_float": "want an integer",
+    "extra_forbidden": "is not a known field",
+    "int_parsing": "expected an integer",
+    "int_type": "expected an integer",
+    "int_from_float": "expected an integer",
     "int_parsing_size": "is too large",
-    "float_parsing": "want a number",
-    "float_type": "want a number",
-    "bool_parsing": "want true or false",
-    "bool_type": "want true or false",
-    "string_type": "want a text",
-    "list_type": "want a list",
-    "dict_type": "want an object",
-    "model_type": "want an object",
-    "model_attributes_type": "want an object",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "string_type": "expected a string",
+    "list_type": "expected a list",
+    "dict_type": "expected an object",
+    "model_type": "expected an object",
+    "model_attributes_type": "expected an object",
     "json_invalid": "is not JSON",
 }
 
 
-# Of the errors that name a bound: its name in the error's context, and the begin of the sentence.
+# Errors that have a bound -> the name of the bound in the error's context, and the begin of the sentence.
 _BOUNDS = {
-    "greater_than_equal": ("ge", "want at least"),
-    "less_than_equal": ("le", "want at most"),
-    "string_too_short": ("min_length", "want at least"),
-    "string_too_long": ("max_length", "want at most"),
-    "literal_error": ("expected", "want"),
+    "greater_than_equal": ("ge", "expected at least"),
+    "less_than_equal": ("le", "expected at most"),
+    "string_too_short": ("min_length", "expected at least"),
+    "string_too_long": ("max_length", "expected at most"),
+    "literal_error": ("expected", "expected"),
 }
 MAX_FIELD = 100  # characters
 MAX_REASON = 200
@@ -47,14 +47,14 @@ class WrongField:
 
 
 def wrong_field(entry: Mapping[str, Any]) -> WrongField:
-    """Return what an entry of pydantic's validation errors says."""
+    """Return the field and the reason of an entry of pydantic's validation errors."""
     pieces = list(entry.get("loc", ()))[1:]
     field = ".".join(map(str, pieces))
     return WrongField(field=field[:MAX_FIELD], reason=reason(entry)[:MAX_REASON])
 
 
 def reason(entry: Mapping[str, Any]) -> str:
-    """Return the sentence for an entry of a validation error."""
+    """Return the sentence for an entry of pydantic's validation errors."""
     kind, context = str(entry.get("type", "")), entry.get("ctx") or {}
     if kind in _BOUNDS:
         name, begin = _BOUNDS[kind]

@@ -1,9 +1,9 @@
 """/metrics for Prometheus, with a token or over the local socket; never with a browser's session.
 
 All values are read at the scrape, from the same facts that the pages show; unknown values are left out.
-Series by topic and by group are bounded, since a scraper keeps each for ever: the busiest come first, and how
-many were left out is a metric of its own. They are collected in turns of the loop and written in a thread, so
-that a scrape delays no send.
+The number of series by topic and by group is bounded, since a scraper keeps each series for ever. The busiest
+come first, and the number of those left out is a metric of its own. Values are collected in turns of the loop
+and written in a thread, so that a scrape delays no send.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STATES = ("starting", "opening", "recovering", "running", "read_only", "closed",
 
 
 async def metrics(request: HttpRequest) -> HttpResponse:
-    """The view."""
+    """Return the metrics as text."""
     try:
         if not (await Token()(request) or await LocalSocket()(request)):
             raise Problem("unauthorized")
@@ -57,13 +57,13 @@ def _text(measured: _Measured) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What a scrape shows. The last five are None while they are unknown."""
+    """The values of one scrape. The last five are None while they are unknown."""
 
     state: str
     store: Snapshot
     overview: Overview | None = None
     refusals: list[Refused] | None = None
-    topics: tuple[list[Topic], int] | None = None  # those that are shown, and how many there are
+    topics: tuple[list[Topic], int] | None = None  # topics that are shown, and the number of all
     groups: tuple[list[Group], int] | None = None
     pause_s: float | None = None
 
@@ -95,7 +95,9 @@ class _Collected:
 
 
 def _metrics(measured: _Measured) -> Iterable[Metric]:
-    state = GaugeMetricFamily("broker_state", "1 for the state the broker is in", labels=["state"])
+    state = GaugeMetricFamily(
+        "broker_state", "1 for the state of the broker, 0 for other states", labels=["state"]
+    )
     for name in STATES:
         state.add_metric([name], 1.0 if name == measured.state else 0.0)
     yield state
@@ -107,7 +109,7 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
         yield from _rates(measured.overview)
         yield _gauge(
             "broker_loop_longest_pause_seconds",
-            "longest time that the event loop did not turn, of the last 5 minutes",
+            "longest time that the event loop was blocked, of the last 5 minutes",
             measured.pause_s,
         )
         yield from _refusals(measured.refusals or [])
@@ -134,7 +136,7 @@ def _store(store: Snapshot) -> Iterable[Metric]:
         "age of the oldest byte not yet synced",
         behind.oldest_unflushed_ms,
     )
-    flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that stops something", labels=["flag"])
+    flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that the store has", labels=["flag"])
     for flag in store.flags:
         flags.add_metric([flag.name], 1.0)
     yield flags
@@ -148,9 +150,9 @@ def _store(store: Snapshot) -> Iterable[Metric]:
         ("gets", "reads of queues"),
         ("get_messages", "messages read"),
         ("get_bytes", "bytes read"),
-        ("cold_gets", "reads that went to disk"),
+        ("cold_gets", "cold reads, which a thread makes because the bytes may not be in memory"),
         ("key_lookups", "lookups by key"),
-        ("cold_lookups", "lookups by key that went to disk"),
+        ("cold_lookups", "lookups by key that a thread makes because the bytes may not be in memory"),
     ):
         yield _counter(f"broker_store_{name}", what, getattr(totals, name))
     refused = CounterMetricFamily("broker_store_refused", "messages refused", labels=["status"])
@@ -171,16 +173,16 @@ def _rates(overview: Overview) -> Iterable[Metric]:
 
 
 def _refusals(refusals: list[Refused]) -> Iterable[Metric]:
-    """Yield how often each cause occurred, and the numbers of the last case. Clients are in /api/v1/refusals
-    only: a label for each would have no bound."""
+    """Yield the number of refusals by cause, and the numbers of the last one. Clients are shown in
+    /api/v1/refusals only: a label for each client would have no bound."""
     refused = CounterMetricFamily("broker_refused", "requests and connections refused", labels=["cause"])
     last = GaugeMetricFamily(
-        "broker_refused_last_timestamp_seconds", "when it was refused the last time", labels=["cause"]
+        "broker_refused_last_timestamp_seconds", "time of the last refusal", labels=["cause"]
     )
     value = GaugeMetricFamily(
-        "broker_refused_last_value", "the value that was over the limit then", labels=["cause"]
+        "broker_refused_last_value", "the value that was over the limit at the last refusal", labels=["cause"]
     )
-    limit = GaugeMetricFamily("broker_refused_last_limit", "that limit", labels=["cause"])
+    limit = GaugeMetricFamily("broker_refused_last_limit", "the limit at the last refusal", labels=["cause"])
     for case in refusals:
         _add(refused, [case.cause], case.count)
         _add(last, [case.cause], case.at_ms / 1000)
@@ -190,7 +192,7 @@ def _refusals(refusals: list[Refused]) -> Iterable[Metric]:
 
 
 def _topics(shown: list[Topic], total: int) -> Iterable[Metric]:
-    messages = GaugeMetricFamily("broker_topic_messages", "messages held of a topic", labels=["topic"])
+    messages = GaugeMetricFamily("broker_topic_messages", "messages that a topic holds", labels=["topic"])
     into = GaugeMetricFamily("broker_topic_in_per_second", "messages stored", labels=["topic"])
     out = GaugeMetricFamily("broker_topic_out_per_second", "messages read", labels=["topic"])
     for topic in shown:

@@ -1,8 +1,8 @@
 """Lists in pieces: `limit` items after `cursor`, at most MAX_LIMIT; the answer's `next` is the cursor of the
 rest, null at the end.
 
-A cursor holds the sort key of the last item of the page, so items that are created or deleted between two
-pages neither repeat nor hide others. It is opaque to clients.
+A cursor holds the sort key of the last item of the page. So no item is repeated or skipped when others are
+created or deleted between two pages. A cursor is opaque to clients.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def page_after(
     limit: int,
     total: int,
 ) -> Listed[Item]:
-    """Return the same of a list that is kept in order elsewhere: `after(key, count)` gives the items after
-    one."""
+    """Return a piece of a list that is kept in order elsewhere: `after(key, count)` returns the first items
+    after `key`."""
     found = after(None if not cursor else read_cursor(cursor), limit + 1)
     given = found[:limit]
     following = make_cursor(key(given[-1])) if len(found) > limit else None
@@ -77,4 +77,6 @@ def read_cursor(cursor: str) -> str:
             raise ValueError
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise Problem("invalid", "the cursor is not one that was given out here") from None
+        raise Problem(
+            "invalid", "the cursor is not one that this interface returned; begin without a cursor"
+        ) from None

@@ -12,7 +12,7 @@ from ninja import Query
 
 from broker_store.rest.problems import Problem, repeated_parameters, unknown_parameters
 
-# Of the routes that do what cannot be taken back
+# The parameter `confirm` of routes whose action cannot be undone
 Confirm = Annotated[str | None, Query(max_length=255, description="the name once more")]
 
 
@@ -27,7 +27,8 @@ def declared(operation: Any) -> frozenset[str]:
 
 
 def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
-    """Return what is wrong with a query string for a route that takes `known`; None when nothing is."""
+    """Return the problem of a query string for a route that takes the parameters `known`; None without
+    one."""
     if unknown := query.keys() - known:
         return unknown_parameters(unknown, known)
     if repeated := [name for name, values in query.lists() if len(values) > 1]:
@@ -36,8 +37,9 @@ def problem_of_query(query: QueryDict, known: frozenset[str]) -> Problem | None:
 
 
 def only_declared(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of ninja for every operation. The caller is checked first, so that an unknown one does not
-    learn the names."""
+    """Wrap an operation of Ninja so that it refuses parameters that it does not declare.
+
+    The caller is checked first, so that an unknown caller does not learn the names of parameters."""
     operation = run.__self__  # type: ignore[attr-defined]  # ninja gives a method
     known = declared(operation)
 

@@ -1,5 +1,5 @@
-"""The values of the REST interface that several views share, and facts as JSON. 64-bit numbers are strings;
-null is unknown and never stands for 0."""
+"""Schemas of the REST interface that several views share, and facts as JSON. 64-bit numbers are strings; null
+is unknown and never stands for 0."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from mqadmin.web import tokens
 
 
 def _whole(value: object) -> object:
-    """Return an integer of a number or a string of digits; `true` and 1.0 are refused."""
+    """Return the integer of a number or of a string of digits. Raises ValueError, also for `true` and 1.0."""
     if (
         isinstance(value, str)
         and len(value) < 21
@@ -47,7 +47,7 @@ def _whole(value: object) -> object:
     ):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("want an integer, as a number or as a string of digits")
+        raise ValueError("expected an integer, as a number or as a string of digits")
     return value
 
 
@@ -58,7 +58,7 @@ Int64 = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "pattern": "^-?[0-9]{1,19}$", "examples": ["123"]}),
 ]
-# In bodies only, where JSON has types: a query string has texts alone.
+# For bodies only, where JSON has types: the values of a query string are always text.
 Count = Annotated[int, Field(strict=True, ge=0, le=(1 << 31) - 1)]
 QueueCount = Annotated[int, Field(strict=True, ge=1, le=128)]
 Tries = Annotated[int, Field(strict=True, ge=-1, le=10_000)]
@@ -69,9 +69,9 @@ Time = Annotated[Int64, Field(description="milliseconds since 1970")]
 
 
 def _moment(value: object) -> object:
-    """Return milliseconds of a number, its digits, or an ISO time."""
+    """Return milliseconds since 1970, of a number, its digits, or an ISO 8601 time. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"want milliseconds since 1970, or a time such as {moment.EXAMPLE}")
+        raise ValueError(f"expected milliseconds since 1970, or a time such as {moment.EXAMPLE}")
     return moment.read(str(value))
 
 
@@ -113,11 +113,11 @@ def schema_of(
     is_described: bool = False,
     timed: bool = False,
 ) -> type[Schema]:
-    """Return the schema of a type of facts, made once, with those of the facts in its fields.
+    """Return the schema of a type of facts, made once, with the schemas of the facts in its fields.
 
-    `name` is the schema's name in OpenAPI, the type's unless given. `without` are fields that REST does not
-    give; `given` has the types of fields that REST gives otherwise than their facts say; `is_described` takes
-    the description from the docstring; `timed` is of what `facts` gives with `timed`.
+    `name` is the schema's name in OpenAPI, by default the type's. `without` are fields that REST does not
+    give. `given` has the types of fields whose type in REST differs from that of the fact. `is_described`
+    takes the description from the docstring. `timed` is for what `facts` returns with `timed`.
     """
     if (fact, timed) not in _schemas:
         doc = fact.__doc__ if is_described else None
@@ -127,24 +127,24 @@ def schema_of(
 
 
 def measured_schema_of(fact: type, *, timed: bool = False) -> type[Schema]:
-    """Return the schema of what `measured_facts` gives of a type of facts."""
+    """Return the schema of what `measured_facts` returns for a type of facts."""
     return _made(f"Measured{fact.__name__}", fact, Measured, None, (), {}, timed)
 
 
 def unchecked(schema: Any) -> Any:
-    """Return the type of an answer that has this schema, and is not read again.
+    """Return the type of an answer that has this schema and is not checked against it.
 
-    For what `facts` has made and may be large: Ninja would check each of its values, on the broker's loop for
-    an async route.
+    It is for large values that `facts` has made: Ninja would check each of them, on the broker's loop for an
+    async route.
     """
     return Annotated[Any, _Unchecked(schema)]
 
 
 class _Unchecked:
-    """Any value, which the contract describes by a schema."""
+    """A value that is not checked, and that the contract describes by a schema."""
 
     def __init__(self, schema: Any):
-        # Within another, a schema is named and referred to, as that of a field
+        # Inside another definition a schema is named and referred to, as the schema of a field is
         self._described = core_schema.definitions_schema(TypeAdapter(schema).core_schema, [])
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -184,7 +184,7 @@ def _made(
     return create_model(name, __base__=base, __module__=__name__, __doc__=doc, **members)
 
 
-_TimeText = Annotated[str | None, Field(description="the same as ISO 8601; absent where it is not known")]
+_TimeText = Annotated[str | None, Field(description="the same as ISO 8601; absent where it is unknown")]
 
 
 def _is_moment(hint: Any) -> bool:
@@ -192,7 +192,7 @@ def _is_moment(hint: Any) -> bool:
 
 
 def _default_of(field: dataclasses.Field) -> Any:
-    """Return the default of a field; none for one that holds a fact, which REST always gives."""
+    """Return the default of a field; `...` (none) for a field that holds a fact, which REST always gives."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     if field.default is dataclasses.MISSING or dataclasses.is_dataclass(field.default):
@@ -201,7 +201,7 @@ def _default_of(field: dataclasses.Field) -> Any:
 
 
 def _value_of(hint: Any, timed: bool = False) -> Any:
-    """Return the type of a field of a schema for that of a field of facts."""
+    """Return the type that a schema's field has for the type of a field of facts."""
     if hint is int:
         return Int64
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -226,7 +226,7 @@ class ProblemDocument(Schema):
     title: str
     status: int
     detail: str
-    code: str = Field(description="for programs; keeps its meaning")
+    code: str = Field(description="for programs; its meaning does not change")
     hint: str = Field(description="what to do")
     errors: list[schema_of(WrongField)] | None = None  # type: ignore[valid-type]  # made from a type
 
@@ -235,14 +235,16 @@ class Refusal(Schema):
     cause: str
     count: Int64
     at_ms: Time
-    value: Int64 | None = Field(description="what was found, of the last case; null where no number decides")
-    limit: Int64 | None = Field(description="what may be")
+    value: Int64 | None = Field(
+        description="the value that was refused in the last case; null where the cause has no number"
+    )
+    limit: Int64 | None = Field(description="the largest value that is allowed")
     who: str
-    said: str = Field(description="what the client was answered")
+    said: str = Field(description="the text of the answer that the client got")
 
 
 _schemas[Refused, False] = Refusal
-_schemas[answers.Reason, False] = ProblemDocument  # of which commands read two fields
+_schemas[answers.Reason, False] = ProblemDocument  # commands read two fields of it
 
 Topic = schema_of(topics.Topic)
 Queue = schema_of(topics.Queue)
@@ -314,11 +316,10 @@ class OffsetReset(In):
     value: Annotated[int, Field(strict=True)] | str | None = Field(
         None,
         description="for time: milliseconds since 1970, or ISO 8601 (without a zone UTC); for offset: the "
-        "queue "
-        "offset",
+        "queue offset",
     )
     queue_id: Count | None = Field(None, description="null: every queue of the topic")
-    dry_run: Flag = Field(True, description="true: only say what would change")
+    dry_run: Flag = Field(True, description="true: only return what would change")
     confirm: str | None = Field(None, description="the group's name, when dry_run is false")
 
 
@@ -326,7 +327,7 @@ OffsetMoves = schema_of(groups.OffsetMoves)
 
 
 class NewMessage(In):
-    """A message to be stored; in the path a topic, here the rest."""
+    """A message to be stored. The path of the request has its topic, the body all else."""
 
     body: str
     body_encoding: Literal["utf-8", "base64"] = "utf-8"
@@ -344,17 +345,19 @@ Found = schema_of(answers.Found, is_described=True)
 class TraceEvent(Schema):
     kind: Literal["sent", "handed", "consumed", "ended", "recalled"]
     at_ms: Time | None
-    group: str = Field(description="of the producer or consumer that wrote it")
+    group: str = Field(description="the group of the producer or consumer that wrote it")
     took_ms: Int64 | None
     success: bool | None
-    request_id: str = Field(description="binds what a consumer was given to what it said of it")
-    words: str = Field(description="what the group did, as a sentence goes on: was given it")
+    request_id: str = Field(
+        description="the same for the delivery of a message to a consumer and for the consumer's report of it"
+    )
+    words: str = Field(description="what the group did, as the predicate of a sentence: was given it")
 
 
 class Traces(Schema):
-    """`complete` false: more may exist, and `reason` says why the search stopped."""
+    """Traces of a message. `complete` false: more may exist, and `reason` states why the search stopped."""
 
-    topic: str = Field(description="where clients write their traces")
+    topic: str = Field(description="the topic into which clients write their traces")
     events: list[TraceEvent]
     complete: bool
     reason: str
@@ -382,9 +385,9 @@ class Jobs(Page):
     items: list[Job]  # type: ignore[valid-type]  # made from a type
 
 
-MIN_MOMENT_MS = 100_000_000_000  # in 1973: no length of time here is three years
+MIN_MOMENT_MS = 100_000_000_000  # a moment in 1973; no duration here is longer than three years
 SMALL_NUMBERS = frozenset({"queue_id", "queues", "slots", "slots_used"})  # in counts and results of jobs
-# Numbers by names that no type has
+# Numbers whose names are not declared in a type
 Counts = Annotated[
     dict[str, Int64 | int],
     Field(description=f"a number for the names {', '.join(sorted(SMALL_NUMBERS))}, a string for others"),
@@ -392,7 +395,7 @@ Counts = Annotated[
 
 
 def facts(value: Any, *, timed: bool = False) -> Any:
-    """Return facts for JSON: integers as strings, but for those that stay below 2^31 by their type
+    """Return facts for JSON: integers as strings, except those that stay below 2^31 by their type
     (`Small`) or, in dicts, by their name (SMALL_NUMBERS).
 
     `timed` adds an ISO time for each moment: `from` for `from_ms`. Lengths of time, which are small, have
@@ -402,8 +405,7 @@ def facts(value: Any, *, timed: bool = False) -> Any:
 
 
 def measured_facts(view: str, value: Any, *, timed: bool = False) -> Document:
-    """Return facts for JSON with when they were measured (now, unless they have a time) and where they come
-    from."""
+    """Return facts for JSON, with the time of measurement (now, unless they have one) and their source."""
     head = {"at_ms": str(time.time_ns() // 1_000_000), "source": SOURCES[view]}
     return head | facts(value, timed=timed)
 
@@ -437,5 +439,5 @@ def _times(values: dict) -> dict[str, str | None]:
 
 
 def binary(what: str) -> dict[str, object]:
-    """Return the contract's entry for an answer that is bytes."""
+    """Return the entry of the contract for an answer of bytes; `what` describes it."""
     return {"responses": {200: {"description": what, "content": {"application/octet-stream": {}}}}}

@@ -1,4 +1,4 @@
-"""Probes, versions, the caller, tokens, the audit trail."""
+"""REST routes for probes, versions, the caller, tokens and the audit trail."""
 
 from __future__ import annotations
 
@@ -79,14 +79,15 @@ class AuditRecords(schemas.Page):
 
 @router.get("/health", response={200: Health, 503: Health}, auth=None)
 async def health(request: HttpRequest):
-    """Whether the process runs and its engine has not failed; restart it when it has."""
+    """The health of the process: 200 while it runs and its engine has not failed, else 503; then restart
+    it."""
     failed = current_cluster().state().state == "failed"
     return Status(503, {"status": "failed"}) if failed else Status(200, {"status": "up"})
 
 
 @router.get("/ready", response={200: Ready, 503: Ready}, auth=None)
 async def ready(request: HttpRequest):
-    """Whether messages can be read now; a balancer sends traffic here when they can."""
+    """The readiness of the broker: 200 while messages can be read, else 503. For a load balancer."""
     state = current_cluster().state()
     is_ready = state.state in READY_STATES
     return Status(200 if is_ready else 503, {"ready": is_ready} | fields_of(state))
@@ -127,7 +128,7 @@ def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = pagi
 
 @router.post("/auth/tokens", response={201: IssuedToken})
 def issue_token(request: HttpRequest, body: NewToken):
-    """Make a token; its text is in this answer and nowhere else."""
+    """Create a token; its text is in this answer and nowhere else."""
     caller = need(request, "admin")
     with audit.audited(caller, "create", "apitoken", body.name, role=body.role, days=body.days) as record:
         try:

@@ -9,13 +9,13 @@ _current: Cluster | None = None
 
 
 def install_cluster(cluster: Cluster | None) -> None:
-    """Make `cluster` the one of this process; None takes it away."""
+    """Make `cluster` the one of this process; None removes it."""
     global _current
     _current = cluster
 
 
 def current_cluster() -> Cluster:
-    """The cluster of this process; before any was installed one that is starting."""
+    """Return the cluster of this process; before one was installed, one whose broker is starting."""
     global _current
     if _current is None:
         _current = EmbeddedCluster()

@@ -1,13 +1,13 @@
-"""What pages, REST, the admin, jobs and streams may ask of a cluster.
+"""The interface of a cluster, for pages, REST, the admin, jobs and streams.
 
 `Cluster` gives its parts by subject, and a caller names the part: `cluster.topics.page()`. The parts of the
 broker in this process are in `embedded/`.
 
-Plain methods belong to the thread of the event loop, unless they say "in a thread"; `Cluster.call` runs one
-there for a thread that is not it. Coroutines belong to the loop. None is "not known", never 0.
+Plain methods run on the thread of the event loop, unless their docstring has "In a thread"; another thread
+runs them there with `Cluster.call`. Coroutines run on the loop. None means "unknown", never 0.
 
-Before the broker runs `state`, `condition` and some parts of `store` and `files` have an answer already. All
-else raises StoreClosedError, which pages show as "the broker is starting" and REST as 503.
+Before the broker runs, `state`, `condition` and some methods of `store` and `files` have an answer already.
+All others raise StoreClosedError, which pages show as "the broker is starting" and REST as 503.
 """
 
 from __future__ import annotations
@@ -53,38 +53,38 @@ Value = TypeVar("Value")
 
 
 class Topics(Protocol):
-    """Topics, and their queues as the broker counts them."""
+    """Topics and their queues."""
 
     def counts(self) -> dict[str, int]:
-        """How many topics there are of each kind: normal, retry, dlq, system."""
+        """Return the number of topics by kind: normal, retry, dlq, system."""
 
     def offered(self) -> list[str]:
-        """The names that a form offers: some hundred, of topics that are not the broker's own."""
+        """Return the names that a form offers: the first some hundred, without topics of the broker's own."""
 
     def names(self) -> Sequence[str]:
         """All names, in order."""
 
     def rows(self, wanted: Iterable[str]) -> list[Topic]:
-        """These topics, in this order, without those that do not exist. For some hundred at once: each costs
-        a read of the ends of its queues."""
+        """Return these topics, in this order, without those that do not exist. For at most some hundred at
+        once: each needs a read of the ends of its queues."""
 
     async def page(
         self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
     ) -> tuple[list[Topic], int]:
-        """A page of the topics of a kind whose names hold `search`, in lower case, and how many these are.
-        `sort` is name, messages, in or out."""
+        """Return a page of the topics of a kind whose names, in lower case, contain `search`, and the number
+        of all these. `sort` is name, messages, in or out."""
 
     def after(self, name: str | None, count: int, kind: str | None = None) -> list[Topic]:
-        """The first `count` topics after a name; None is the beginning."""
+        """Return the first `count` topics after a name; None is the beginning."""
 
     async def every(self) -> list[Topic]:
-        """All topics."""
+        """Return all topics."""
 
     async def busiest(self, limit: int) -> list[Topic]:
-        """The topics with the most messages coming in, then those that hold most."""
+        """Return the topics with the highest rate of sends, then those with most messages."""
 
     def detail(self, name: str) -> TopicDetail:
-        """One topic with its queues and readers. Raises NotFoundError."""
+        """Return one topic with its queues and readers. Raises NotFoundError."""
 
     def create(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
         """Create a topic. Raises Problem for one of the broker's own."""
@@ -99,35 +99,35 @@ class Topics(Protocol):
 
 
 class Groups(Protocol):
-    """Consumer groups and their positions."""
+    """Consumer groups and their offsets."""
 
     def counts(self) -> dict[str, int]:
-        """How many groups there are of each kind: normal, system."""
+        """Return the number of groups by kind: normal, system."""
 
     def names(self) -> Sequence[str]:
         """All names, in order."""
 
     def rows(self, wanted: Iterable[str]) -> list[Group]:
-        """These groups, in this order, without those that do not exist. For some hundred at once: each costs
-        a read of the ends of the queues that it reads."""
+        """Return these groups, in this order, without those that do not exist. For at most some hundred at
+        once: each needs a read of the ends of the queues that the group reads."""
 
     async def page(
         self, kind: str = "all", search: str = "", sort: str = "name", begin: int = 0, count: int = MAX_LIMIT
     ) -> tuple[list[Group], int]:
-        """A page of the groups, and how many they are. `sort` is name, lag (at most some seconds old) or
-        clients."""
+        """Return a page of the groups, and the number of all. `sort` is name, lag (at most some seconds old)
+        or clients."""
 
     def after(self, name: str | None, count: int) -> list[Group]:
-        """The first `count` groups after a name; None is the beginning."""
+        """Return the first `count` groups after a name; None is the beginning."""
 
     async def every(self) -> list[Group]:
-        """All groups."""
+        """Return all groups."""
 
     async def most_behind(self, limit: int) -> list[Group]:
-        """The groups with the largest lags."""
+        """Return the groups with the largest lags."""
 
     def detail(self, name: str) -> GroupDetail:
-        """One group with its lag in each queue, and its clients. Raises NotFoundError."""
+        """Return one group with its lag in each queue, and its clients. Raises NotFoundError."""
 
     def create(self, name: str, **settings: Any) -> None:
         """Create a group. Raises Problem for one of the broker's own."""
@@ -137,7 +137,7 @@ class Groups(Protocol):
         Problem for a group of the broker's own."""
 
     def delete(self, name: str) -> None:
-        """Delete a group and its positions. Its retry and dead letter topics stay with their messages."""
+        """Delete a group and its offsets. Its retry and dead letter topics stay, with their messages."""
 
     def reset_offsets(
         self,
@@ -148,26 +148,28 @@ class Groups(Protocol):
         queue_id: int | None = None,
         dry_run: bool = True,
     ) -> list[OffsetMove]:
-        """The moves of a reset `to` earliest, latest, time (value in ms) or offset; made unless `dry_run`.
-        `queue_id` None is every queue. Raises NotFoundError, and Problem for an offset that is not there."""
+        """Return the moves of a reset `to` earliest, latest, time (value in ms since 1970) or offset. They
+        are made unless `dry_run`. `queue_id` None is every queue. Raises NotFoundError, and Problem for an
+        offset that the queue does not hold."""
 
 
 class DeadLetters(Protocol):
     """The dead letters of groups."""
 
     def plan(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> ResendPlan:
-        """What a job that sends a group's dead letters again would do (mqadmin/jobs/dead_letters.py).
-        `left_out` is what earlier runs left out. In a thread: it reads records. Raises NotFoundError."""
+        """Return what a job that sends a group's dead letters again would do (mqadmin/jobs/dead_letters.py).
+        `left_out` are by queue the ranges that earlier runs left out. In a thread: it reads records. Raises
+        NotFoundError."""
 
 
 class Search(Protocol):
-    """Finds messages."""
+    """Searches for messages."""
 
     async def in_queue(
         self, topic: str, queue_id: int, offset: int, limit: int, passing: MessageFilter | None = None
     ) -> Found:
-        """Messages of a queue from `offset` on; with `passing`, those that pass it. Raises NotFoundError, and
-        Problem for a damaged message, which a filtered search leaves out."""
+        """Return messages of a queue from `offset` on; with `passing`, those that pass it. Raises
+        NotFoundError, and Problem for a damaged message, which a filtered search leaves out."""
 
     async def by_time(
         self,
@@ -178,16 +180,17 @@ class Search(Protocol):
         budget: int = SCAN_BUDGET_BYTES,
         passing: MessageFilter | None = None,
     ) -> Found:
-        """Messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning the last
-        ones, newest first; with `passing`, those that pass it. `budget` bounds the bytes read. Raises
-        NotFoundError."""
+        """Return messages of a topic stored from `begin_ms` to `end_ms`, oldest first; without a beginning
+        the last ones, newest first; with `passing`, those that pass it. `budget` is the most bytes that are
+        read. Raises NotFoundError."""
 
     async def offset_by_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The first offset of a queue whose message was stored at or after a time. Raises NotFoundError."""
+        """Return the first offset of a queue whose message was stored at or after a time. Raises
+        NotFoundError."""
 
     async def time_doubt(self, topic: str, time_ms: int, queue_id: int | None = None) -> str | None:
-        """Why a search of a queue (None: of each queue) for a time is uncertain; None when it is not. Raises
-        NotFoundError."""
+        """Return why a search of a queue (None: of each queue) for a time is uncertain; None when it is not.
+        Raises NotFoundError."""
 
     async def by_key(
         self,
@@ -198,30 +201,30 @@ class Search(Protocol):
         limit: int,
         passing: MessageFilter | None = None,
     ) -> Found:
-        """Messages of a topic with `key` among its keys or as its message id; with `passing`, those that pass
-        it. Another key with the same hash is left out. Raises NotFoundError."""
+        """Return messages of a topic with `key` among their keys or as their message id; with `passing`,
+        those that pass it. Other keys with the same hash are left out. Raises NotFoundError."""
 
     async def by_id(self, id: str, topic: str | None = None) -> Found:
-        """The message of an offset message id; or of a message id, which the index knows only together with
-        its topic."""
+        """Return the message of an offset message id, or of a message id. The index finds a message id only
+        together with its topic, so without one the first topics are searched."""
 
     async def message_at(self, log_offset: int) -> tuple[StoredMessage, bytes]:
-        """The message whose record begins at a place of the log, and its bytes; its CRC may be wrong. Raises
+        """Return the message whose record begins at a log offset, and its bytes; its CRC may be wrong. Raises
         NotFoundError without a record, Problem where its parts cannot be separated."""
 
     async def damage_at(self, log_offset: int) -> str | None:
-        """How the record at a place of the log is damaged; None when it is not."""
+        """Return how the record at a log offset is damaged; None when it is not."""
 
     async def traces_of(self, message_id: str) -> Traces:
-        """What its clients wrote about a message, if they write traces (msgTraceTopicName)."""
+        """Return the traces that clients wrote about a message, in the topic msgTraceTopicName."""
 
 
 class Sends(Protocol):
-    """Stores messages."""
+    """Storing of messages."""
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
-        """Store messages in order; a receipt each, or why it was not stored. Raises
-        NotFoundError and Problem for a topic that is not sent to.
+        """Store messages in order; return for each a receipt, or the problem why it was not stored. Raises
+        NotFoundError, and Problem for a topic that is not writable.
 
         A topic that does not exist is not created: to create one needs another role, and leaves an audit
         record (decision 43).
@@ -232,149 +235,157 @@ class Pulls(Protocol):
     """Reads of a queue that wait for its next message."""
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Found:
-        """Messages of a queue from `offset` on (None: the lowest there is), waiting up to `wait_ms` for the
+        """Return messages of a queue from `offset` on (None: the lowest), and wait up to `wait_ms` for the
         first. Raises NotFoundError, and Problem for a topic that may not be read."""
 
 
 class WaitingMessages(Protocol):
-    """What the broker holds back."""
+    """Messages that the broker holds back."""
 
     def facts(self) -> Waiting:
-        """How many messages wait, of each delay level, of halves and on the timer wheel, and until when."""
+        """Return the numbers of messages that wait, by delay level, of half messages and on the timer wheel,
+        and when they are due."""
 
     def fate(self, stored: StoredMessage) -> MessageFate | None:
-        """What becomes of a message that is on its way; None of any other."""
+        """Return the fate of a message that waits, or that a group sent back or gave up; None for any
+        other."""
 
     async def halves(self, limit: int = SHOWN_HALVES) -> Halves:
-        """The oldest half messages that wait."""
+        """Return the oldest half messages that wait."""
 
     def retries(self, group: str) -> Retries:
-        """What a group sent back and waits for its next try. In a thread: it reads what waits."""
+        """Return the messages that a group sent back and that wait for their next try. In a thread: it reads
+        records."""
 
 
 class Store(Protocol):
-    """What is measured of the store."""
+    """Measurements of the store."""
 
     @property
     def inspects(self) -> bool:
         """True if this process only reads its store."""
 
     def snapshot(self) -> Snapshot:
-        """The store at this moment; before there is one all of it is not known."""
+        """Return the state of the store at this moment; before there is a store, unknown values."""
 
     def recovery(self) -> StartReport | None:
-        """The report of this process's start, live while it runs; None before the store is opened."""
+        """Return the report of this process's start, also while it runs; None before the store is opened."""
 
     def race(self) -> Race:
-        """How far each step after the log's end has come (broker_store/facts/dispatch.py); unknown positions
-        while the broker starts."""
+        """Return the position of each step after an append (broker_store/facts/dispatch.py); unknown
+        positions while the broker starts."""
 
     def flush(self) -> Flushing:
-        """The rounds in which the store is synced (broker_store/facts/dispatch.py)."""
+        """Return facts of the rounds in which the store is synced (broker_store/facts/dispatch.py)."""
 
     def write_path(self) -> PathOfSends:
-        """Where the time of sends goes (broker_store/facts/write_path.py), and what was refused, by cause.
-        Any thread."""
+        """Return the times of the parts of sends (broker_store/facts/write_path.py), and the refusals by
+        cause. Any thread."""
 
     def exposure(self) -> Exposure:
-        """What a crash now would take, and what the start after it would do (broker_store/facts/exposure.py).
-        In a thread: it reads files."""
+        """Return what a crash now would lose, and what the start after it would do
+        (broker_store/facts/exposure.py). In a thread: it reads files."""
 
     def cache(self) -> CachePicture:
-        """What of the store's files is in memory, and which groups read what is not
+        """Return which parts of the store's files are in memory, and which groups read other parts
         (mqadmin/facts/cache.py). In a thread."""
 
     async def layout(
         self, topic: str | None, group: str | None, from_ms: int | None = None, from_offset: int | None = None
     ) -> LayoutOfTopics | LayoutOfEach:
-        """How topics lie in the log and what a replay reads (mqadmin/facts/layout.py)."""
+        """Return the places of topics in the log and what a replay reads (mqadmin/facts/layout.py)."""
 
     async def layout_of_both(
         self, topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None
     ) -> Both:
-        """The same of what was chosen and of each topic."""
+        """Return the same for the chosen topic or group and for each topic."""
 
     def watched_layout(self, topic: str | None, group: str | None) -> Both:
-        """layout_of_both without a start, one scan for all callers. In a thread."""
+        """Return what `layout_of_both` does without a start, of one scan for all callers. In a thread."""
 
     async def bytes_at(self, place: Place, most: int = MAX_BYTES) -> FileBytes:
-        """A stretch of a file of the store with its fields (broker_store/facts/bytes/pieces.py)."""
+        """Return a range of bytes of a file of the store with its fields
+        (broker_store/facts/bytes/pieces.py)."""
 
     def journey(self, log_offset: int) -> Journey:
-        """The stops of one message (broker_store/facts/journey/). In a thread."""
+        """Return the journey of one message (broker_store/facts/journey/). In a thread."""
 
     async def journey_of(self, log_offset: int) -> Journey:
-        """As `journey`, for the loop."""
+        """Return what `journey` does, for the loop."""
 
     def disk(self) -> DiskFacts:
-        """The use of the disk, its rate and its marks (broker_store/facts/disk.py). In a thread."""
-
-    def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
-        """The same with the files that are deleted next, as if files were kept for `retention_hours`. In a
+        """Return the use of the disk, its rate of growth and its marks (broker_store/facts/disk.py). In a
         thread."""
 
+    def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
+        """Return the same with the files that are deleted next, as if files were kept for `retention_hours`.
+        In a thread."""
+
     def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
-        """A group's queues over time (broker_store/facts/timeline.py). In a thread. Raises NotFoundError."""
+        """Return a group's offsets over the last `hours` (broker_store/facts/timeline.py). In a thread.
+        Raises NotFoundError."""
 
 
 class Files(Protocol):
     """The files of the store."""
 
     def known(self, *kinds: str) -> list[StoreFile]:
-        """Files of some kinds (commitlog, consumequeue, index), or of all."""
+        """Return the files of some kinds (commitlog, consumequeue, index), or of all."""
 
     async def all(self, *kinds: str, topic: str | None = None) -> list[StoreFile]:
-        """The same in turns; of one topic those of its queues alone. Files that were deleted and are still
-        held come last. Also when the store could not be opened, then from its directory."""
+        """Return the same, collected in turns of the loop; for a topic only the files of its queues. Files
+        that were deleted and are still open are last. If the store could not be opened, its directory is
+        read."""
 
     async def hung(self) -> list[StoreFile]:
-        """Files that were deleted and are still held."""
+        """Return the files that were deleted and are still open."""
 
     async def with_times(self, files: Sequence[File]) -> list[File]:
-        """The files with the store times of what they hold. Each costs short reads, so give those that are
-        shown."""
+        """Return the files with the store times of their messages. Each needs short reads, so pass only files
+        that are shown."""
 
     async def of_queues(self, search: str, begin: int, count: int) -> tuple[list[QueueFile], int]:
-        """The files of `count` queues from the `begin`-th on whose topic has `search` in its name, and how
-        many queues there are."""
+        """Return the files of `count` queues from number `begin` on, of those whose topic has `search` in its
+        name, and the number of all these queues."""
 
 
 class Index(Protocol):
     """The index of keys and message ids."""
 
     def facts(self) -> list[IndexFileFacts]:
-        """Its files, the oldest first."""
+        """Return the index files, the oldest first."""
 
     async def explain(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int = 64
     ) -> list[LookupStep]:
-        """The steps of a key lookup (broker_store/facts/explain.py)."""
+        """Return the steps of a lookup of a key (broker_store/facts/explain.py)."""
 
     async def slots(self, name: str) -> HeatMap:
-        """The slots of a file, folded into cells (broker_store/facts/slots.py). Raises NotFoundError."""
+        """Return the slots of a file, summed into cells (broker_store/facts/slots.py). Raises
+        NotFoundError."""
 
     async def chains(self, name: str) -> Chains:
-        """The chains of a file by length (broker_store/facts/chains.py). Raises NotFoundError."""
+        """Return the chains of a file by length (broker_store/facts/chains.py). Raises NotFoundError."""
 
     def watched_chains(self, name: str) -> Chains:
-        """`chains`, counted again only when something was added, and then once for all callers. In a
-        thread."""
+        """Return what `chains` does. They are counted again only when entries were added, and then once for
+        all callers. In a thread."""
 
     def watched_slots(self, name: str) -> WatchedSlots:
-        """What `slots` returns, with the cells that changed in place of all of them. In a thread."""
+        """Return what `slots` does, with the cells that changed instead of all. In a thread."""
 
     def rebuild(self) -> RebuildProgress:
-        """Begin to build the index again, in the engine's own worker; the same as `rebuild_state`."""
+        """Begin to build the index again, in the engine's own worker; return `rebuild_state`."""
 
     def rebuild_state(self) -> RebuildProgress:
-        """How far it is, or the last one came."""
+        """Return the progress of the rebuild, or of the last one."""
 
     def cancel_rebuild(self) -> RebuildProgress:
-        """End it; the same as `rebuild_state`."""
+        """End the rebuild; return `rebuild_state`."""
 
 
 class Cluster(Protocol):
-    """One cluster, by its parts."""
+    """One cluster, with its parts."""
 
     @property
     def topics(self) -> Topics: ...
@@ -409,29 +420,30 @@ class Cluster(Protocol):
     def call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        """`function(*arguments)` on the loop's thread, from any other. Raises TimeoutError after some
-        seconds."""
+        """Return `function(*arguments)`, run on the loop's thread; any thread may call this. Raises
+        TimeoutError after some seconds."""
 
     def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
-        """The result of a coroutine that the loop runs, for a thread that is not its. Raises TimeoutError
-        after some seconds."""
+        """Return the result of a coroutine that the loop runs, for another thread. Raises TimeoutError after
+        some seconds."""
 
     def state(self) -> State:
-        """Whether the broker serves. No login is needed to ask for it, so the sentence has no directory."""
+        """Return whether the broker serves, and why not. Callers without a login get it, so the sentence
+        names no directory."""
 
     def condition(self) -> Condition:
-        """How the broker is, of all signs. In a thread."""
+        """Return the condition of the broker, by all signs. In a thread."""
 
     def overview(self) -> Overview:
-        """The broker at a glance."""
+        """Return the numbers of the overview."""
 
     def refusals(self) -> list[Refused]:
-        """What was refused since the start, by cause, each with its last case; the latest first."""
+        """Return the refusals since the start, by cause, each with its last case; the latest first."""
 
     def refuse(self, cause: str, **case: Any) -> None:
-        """Count what REST refused: `value`, `limit`, `who` and `said` as broker_store/broker/flow.py keeps
-        them."""
+        """Count a refusal by REST; `case` has `value`, `limit`, `who` and `said`, as
+        broker_store/broker/flow.py keeps them."""
 
     def longest_pause_s(self) -> float | None:
-        """The longest time of late that the event loop did not turn, in seconds; None before it is
-        measured."""
+        """Return the longest time in seconds that the event loop was blocked in the last minutes; None before
+        it is measured."""

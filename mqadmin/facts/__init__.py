@@ -1,2 +1,2 @@
-"""What the door to the broker (mqadmin/cluster/) gives: values, whose annotations broker_store/units.py
-explains."""
+"""Types of the values that a cluster (mqadmin/cluster/) returns. broker_store/units.py explains their
+annotations."""

@@ -1,4 +1,4 @@
-"""What is in memory of the store's files, who reads what is not, and where each group stands."""
+"""The parts of the store's files that are in memory, the groups that read other parts, and their offsets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from broker_store.units import Small
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingGroup:
-    """A group that read or committed anything: its reads of all topics since the start, and a second over the
-    last ten; and where it lags most, None when it committed nothing."""
+    """A group that read messages or committed offsets: its reads of all topics since the start, its rates
+    over the last ten seconds, and the queue in which it lags most, None when it committed no offset."""
 
     group: str
-    topics: list[str]  # that it read
+    topics: list[str]  # topics that it read
     reads: int = 0
     messages: int = 0
     bytes: int = 0
     per_s: float = 0.0  # messages
     bytes_per_s: float = 0.0
-    cold_reads: int = 0  # that a thread had to make
+    cold_reads: int = 0  # reads that a thread made, since the bytes might not be in memory
     cold_messages: int = 0
     cold_bytes: int = 0
     cold_per_s: float = 0.0
@@ -44,12 +44,12 @@ class ReadTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheReaders:
-    """Who reads, beside what is in memory."""
+    """The readers of the store's files."""
 
-    groups: list[ReadingGroup]  # who reads most cold first
+    groups: list[ReadingGroup]  # those with most cold reads first
     reads: ReadTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePicture(CacheReaders, cache.Residency):
-    """What is in memory, and who reads what is not."""
+    """The parts of the files that are in memory, and the readers."""

@@ -1,4 +1,4 @@
-"""Which of the processes beside the broker run."""
+"""The states of the broker's child processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningChildren:
-    """Which children run now."""
+    """The children that run now."""
 
     redis: Literal["own", "external", "stopped"]
     workers: dict[str, bool]  # by name

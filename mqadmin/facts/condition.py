@@ -1,4 +1,4 @@
-"""How the broker is: one sentence, and what is wrong."""
+"""The condition of the broker: one sentence, and notices of what is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Severity = Literal["bad", "warn", "unknown", "good"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One thing that is not as it should be."""
+    """A thing that is wrong, or unknown."""
 
     severity: Literal["bad", "warn", "unknown"]
     kind: Annotated[
@@ -18,20 +18,20 @@ class Notice:
         "state, flag, routes, refused, failed, disk, damage, lag, pause, jobs, children, database or samples",
     ]
     sentence: str
-    number: Annotated[int | None, "what the sentence counts; null where no number decides"]
+    number: Annotated[int | None, "the number in the sentence; null where it has none"]
     page: Annotated[str, "the name of the dashboard's page that shows more"]  # "": no page shows more
-    of: Annotated[str, "what it is of: a group, a flag"]
+    of: Annotated[str, "the group or flag that the notice is about; empty for others"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """How the broker is. The sentence is made of the most severe notice, which is the first."""
+    """The condition of the broker. The sentence is made of the most severe notice, which is the first."""
 
     severity: Severity
     sentence: str
     notices: list[Notice]
 
 
-NOT_MEASURED = Condition(  # during the first look
+NOT_MEASURED = Condition(  # during the first measurement
     severity="unknown", sentence="The condition of the broker is being measured.", notices=[]
 )

@@ -22,23 +22,23 @@ class Group:
     clients: Small | None
     model: str | None  # clustering or broadcasting; None: no client is connected
     topics: list[str]
-    lag: int | None  # messages; None: it has no position
+    lag: int | None  # messages; None: the group has no offset
     out_per_s: float | None  # messages, over the last ten seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQueue:
-    """Where a group is in a queue."""
+    """The offset and the lag of a group in a queue."""
 
     topic: str
     queue_id: Small
     min_offset: int | None
-    max_offset: int | None  # of the next message
-    consumer_offset: int | None  # that it reads next; None: no position
+    max_offset: int | None  # offset of the next message that is stored
+    consumer_offset: int | None  # offset that the group reads next; None: it has none
     lag: int | None  # messages
-    lag_ms: int | None  # since the message at its position was stored
-    last_consumed_ms: Moment | None  # when the message before its position was stored
-    client_id: str | None  # that reads it, as far as it shows
+    lag_ms: int | None  # since the message at its offset was stored
+    last_consumed_ms: Moment | None  # when the message before its offset was stored
+    client_id: str | None  # of the client that reads the queue; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +66,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """The retry topic of a group: what came back after its delay."""
+    """The retry topic of a group: sent-back messages whose delay is over."""
 
     topic: str
     messages: int | None
-    lag: Annotated[int | None, "not taken again yet; null: the group has no position there"]
+    lag: Annotated[
+        int | None, "messages that the group has not read again yet; null: the group has no offset there"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,23 +99,24 @@ class GroupDetail(Group):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMove:
-    """What a reset of offsets does to a queue."""
+    """The move of one queue by a reset of offsets."""
 
     queue_id: Small
-    before: int | None  # the offset that the group was at; None: no position
+    before: int | None  # the group's offset before; None: it had none
     after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMoves:
-    """What a reset of offsets does, or would do, to the queues of a topic."""
+    """The moves that a reset of offsets makes, or would make, in the queues of a topic."""
 
     group: str
     topic: str
     dry_run: bool
-    time_ms: Annotated[Moment | None, "of to=time: the moment that was understood"] = None
+    time_ms: Annotated[Moment | None, "for to=time: the moment as it was read"] = None
     time: str | None = None  # the same as ISO 8601
     doubt: Annotated[
-        str | None, "why the search by time is uncertain: store times go back, or that is not known"
+        str | None,
+        "why the search by time is uncertain: store times go back, or it is unknown whether they do",
     ] = None
     moves: list[OffsetMove]

@@ -1,6 +1,6 @@
-"""How topics lie in the log and what a replay costs: of a topic, of what a group reads, or of each topic.
+"""The places of topics in the log, and the cost of a replay: for a topic, for a group, or for each topic.
 
-The scans are of a store's files: those of a running broker's store, or of one that no broker has open.
+The files of a store are scanned: of a running broker's store, or of one that no broker has open.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from broker_store.facts.layout import LayoutOfEach, LayoutOfTopics, LayoutScan, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
-    """What was chosen and every topic, of one moment."""
+    """The layout of the chosen topic or group, and of every topic, at one moment."""
 
     one: LayoutOfTopics | None  # None: nothing was chosen
     each: LayoutOfEach
 
 
 def check(topic: str | None, group: str | None, from_ms: int | None, from_offset: int | None) -> None:
-    """Raise ValueError when the question contradicts itself."""
+    """Raise ValueError when the parameters contradict each other."""
     if topic and group:
-        raise ValueError("Choose a topic or a group: what a group reads names its topics.")
+        raise ValueError(
+            "Choose a topic or a group, not both: the topics of a group are those that it reads."
+        )
     if from_ms is not None and from_offset is not None:
         raise ValueError("Choose a time or a place of the log to begin from, not both.")
 
@@ -37,8 +39,8 @@ def scan(
     from_offset: int | None,
     **known,
 ) -> LayoutOfTopics | LayoutOfEach:
-    """Return a LayoutScan of a topic, or of what a group reads from where it stands unless a start is given;
-    of each topic without both."""
+    """Return the layout of a topic, or of the topics of a group from its offsets on (or from the given
+    start); without both, of each topic."""
     check(topic, group, from_ms, from_offset)
     layout = LayoutScan(store, Start(from_ms, from_offset), **known)
     chosen = chosen_of(layout, offsets, topic, group, from_ms, from_offset)
@@ -53,13 +55,14 @@ def chosen_of(
     from_ms: int | None = None,
     from_offset: int | None = None,
 ) -> LayoutOfTopics | None:
-    """Return the layout of the topic, or of what the group reads; None when neither was chosen."""
+    """Return the layout of the topic, or of the topics of the group; None when neither is given. Raises
+    NotFoundError for a group without offsets."""
     if topic:
         return layout.beginning(Start(from_ms, from_offset)).of([topic])
     if not group:
         return None
     if group not in offsets:
-        raise NotFoundError(f"group {group} has committed nothing: what it reads is not known")
+        raise NotFoundError(f"group {group} has committed no offset, so its topics are unknown")
     at_offsets = offsets if from_ms is None and from_offset is None else None
     return layout.beginning(Start(from_ms, from_offset, at_offsets, group)).of(sorted(offsets[group]))
 
@@ -78,7 +81,7 @@ def scan_both(
     from_offset: int | None,
     **known,
 ) -> Both:
-    """Return the `scan` of what was chosen, and of every topic."""
+    """Return the `scan` of the chosen topic or group, and of every topic."""
     check(topic, group, from_ms, from_offset)
     layout = LayoutScan(store, Start(), **known)
     return Both(

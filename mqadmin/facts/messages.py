@@ -1,4 +1,4 @@
-"""What the searches for messages return."""
+"""Results of searches for messages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from broker_store.formats.record import StoredMessage
 from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord
 
-SCAN_BUDGET_BYTES = 64 << 20  # read for one search by time
+SCAN_BUDGET_BYTES = 64 << 20  # the most bytes that one search by time reads
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Messages of a search. `complete` False says that more may exist, and `reason` why; with `complete` it
-    says what is unusual.
+    """Messages of a search. `complete` False: more may exist, and `reason` states why; with `complete` True
+    `reason` states what is unusual.
 
     `damaged` are records to which the index leads: each may be a message that was searched for, and is among
     the messages where its topic and keys can still be read.
@@ -31,7 +31,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What clients wrote about a message, in the topic that holds their traces."""
+    """The traces that clients wrote about a message, and the topic that holds them."""
 
     topic: str
     events: list[TraceEvent] = field(default_factory=list)

@@ -8,7 +8,7 @@ Range = tuple[int, int]  # first offset, and the offset after the last
 
 
 def within(ranges: Iterable[Range], low: int, end: int) -> list[Range]:
-    """Return the parts of ranges that lie in [low, end), in order; those that touch or overlap are one."""
+    """Return the parts of ranges that lie in [low, end), in order; parts that touch or overlap are joined."""
     merged: list[Range] = []
     for first, after in sorted((max(first, low), min(after, end)) for first, after in ranges):
         if first >= after:

@@ -1,4 +1,4 @@
-"""The broker at a glance."""
+"""The numbers of the overview."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_store.units import Moment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Whether the broker serves, and why not."""
+    """The state of the broker, and a sentence about it."""
 
     # starting, opening, recovering, running, read_only, closed or failed
     state: str
@@ -19,7 +19,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Which broker this is."""
+    """The identity of the broker."""
 
     name: str
     cluster: str
@@ -31,7 +31,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What goes through the broker, over the last second."""
+    """The rates of messages and bytes through the broker, over the last second."""
 
     in_per_s: float  # messages
     out_per_s: float
@@ -41,7 +41,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many there are, without those of the broker's own."""
+    """The numbers of topics, groups and clients, without those of the broker's own."""
 
     topics: int
     groups: int
@@ -68,7 +68,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What the first page shows, of one moment."""
+    """The numbers of the first page, of one moment."""
 
     at_ms: Moment
     state: str  # as in State
@@ -83,5 +83,5 @@ class Overview:
     disk: DiskSpace
     rates: Rates
     counts: Counts
-    worst_lag: WorstLag | None  # None: no group has a position
+    worst_lag: WorstLag | None  # None: no group has an offset
     top_topics: list[Traffic]  # with the most traffic, the largest first

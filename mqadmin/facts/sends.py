@@ -1,4 +1,4 @@
-"""The way of a send."""
+"""The path of sends through the broker, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Refused:
     cause: str
     count: int
     at_ms: int
-    value: int | None  # what exceeded `limit`; both None where no number decides
+    value: int | None  # the value that exceeded `limit`; both None where the cause has no number
     limit: int | None
     who: str  # address of the client
     said: str  # text of the answer
@@ -23,7 +23,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPauses:
-    """How long the event loop did not turn; None before the first measurement."""
+    """The longest times that the event loop was blocked; None before the first measurement."""
 
     longest_us: int | None  # of the last minutes (RECENT_MS of broker_store/broker/pauses.py)
     at_ms: Moment | None  # when that began
@@ -32,7 +32,7 @@ class LoopPauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathOfSends(PathFacts):
-    """Where the time of sends goes, with what stands in their way."""
+    """The times of the parts of sends, with pauses of the loop and refusals."""
 
     loop: LoopPauses
     refusals: list[Refused]  # in the order of their causes

@@ -1,4 +1,4 @@
-"""The store's files with what the broker knows of them, and its streams."""
+"""Facts about the store's files, and the frames of its streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker_store.units import Moment, Small
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsFrame:
-    """What the stream store.positions gives: what moves with each message."""
+    """A frame of the stream store.positions: values that change with each message."""
 
     positions: LogPositions
     behind: Behind
@@ -45,35 +45,35 @@ class QueueFile(StoreFile):
 class LogFile(StoreFile):
     """A file of the commit log."""
 
-    dispatched: int | None  # bytes of it that stand in queues and index
+    dispatched: int | None  # bytes of it that are dispatched to queues and index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilesFrame:
-    """What the stream store.files gives. The files of the queues are thousands: the page fetches what it
-    shows."""
+    """A frame of the stream store.files. It lacks the files of queues, which may be thousands: the page
+    fetches those that it shows."""
 
     log: list[LogFile]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFiles:
-    """What REST gives of all index files."""
+    """The answer of REST about all index files."""
 
     items: list[IndexFileFacts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFilesFrame:
-    """What the stream store.index gives of all files."""
+    """A frame of the stream store.index about all files."""
 
     files: list[IndexFileFacts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSlots(HeatMap):
-    """What the stream store.slots gives of a file: all cells, or those that changed."""
+    """A frame of the stream store.slots about a file: the cells that changed, or none if most did."""
 
-    # Pairs (cell, used slots) in one list; None when `cells` has all, which is None otherwise
+    # Pairs (cell, used slots) in one list; None when `cells` has all. `cells` is None otherwise
     changed: list[int] | None
-    since_ms: Moment | None  # when the cells were as the changes go from
+    since_ms: Moment | None  # the time since which these cells changed

@@ -21,7 +21,7 @@ class Topic:
     messages: int | None  # in all its queues
     in_per_s: float | None  # messages, over the last ten seconds
     out_per_s: float | None
-    groups: Small | None  # that read it: in a row those with a position, in a TopicDetail the connected, too
+    groups: Small | None  # that read it: in a row those with an offset, in a TopicDetail connected ones, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Queue:
 
     queue_id: Small
     min_offset: int | None
-    max_offset: int | None  # of the next message
+    max_offset: int | None  # offset of the next message that is stored
     messages: int | None
     earliest_store_ms: Moment | None = None
     last_store_ms: Moment | None = None
@@ -51,7 +51,7 @@ class TopicDetail(Topic):
 
     attributes: dict[str, str] = field(default_factory=dict)
     is_writable: bool  # by its permission
-    # What to do to have write permission given out again; None where the name server does not withhold it
+    # What restores write permission; None where the name server does not withhold it
     withheld: str | None
     last_store_ms: Moment | None = None
     queues: list[Queue]

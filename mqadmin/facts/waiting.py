@@ -1,4 +1,4 @@
-"""What the broker holds back: delayed, prepared, timed and sent back messages."""
+"""Messages that the broker holds back: delayed, half, timed and sent-back messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_store.facts.store_facts import Fate
 from broker_store.units import Moment, Small
 from mqadmin.facts.groups import Dead, Retrying
 
-SHOWN_HALVES = 50  # of those that wait, unless another number is asked for
+SHOWN_HALVES = 50  # the default number of half messages in a list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +18,8 @@ class DelayLevel:
 
     level: int
     delay_ms: int
-    offset: int  # of the next that is delivered, in the level's queue
-    max_offset: int  # of the next that comes
+    offset: int  # of the next message to deliver, in the level's queue
+    max_offset: int  # of the next message that is stored
     waiting: int
     due_ms: Moment | None  # of the first; None: none waits
     queue_id: Small  # of the topic SCHEDULE_TOPIC_XXXX
@@ -31,7 +31,7 @@ class Delayed:
 
     waiting: int
     due_ms: Moment | None  # of the first; None: none waits
-    levels: list[DelayLevel]  # that were ever used
+    levels: list[DelayLevel]  # levels that were ever used
     delivered: int
     dropped: int
     failures: int  # of deliveries, which are tried again
@@ -41,20 +41,20 @@ class Delayed:
 class Prepared:
     """Half messages of transactions. The sums are since the start."""
 
-    waiting: int | None  # None: the records of those that ended are not read yet
-    half_offset: int  # of the next half that is checked
-    op_offset: int  # of the next record of an end that is read
+    waiting: int | None  # None: not all op messages are read yet
+    half_offset: int  # of the next half message that is checked
+    op_offset: int  # of the next op message that is read
     committed: int
     rolled_back: int
     asked: int  # questions to producers
     given_up: int
     failures: int  # of stores, which are tried again
-    most_checks: int  # questions about one half before it is given up
+    most_checks: int  # questions about one half message before it is given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueHour:
-    """How many timed messages are due within an hour, or put on the wheel again."""
+    """The number of timed messages that are due within an hour, or put on the wheel again then."""
 
     hour_ms: Moment  # its beginning
     messages: int
@@ -62,7 +62,7 @@ class DueHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTopic:
-    """How many timed messages wait for a topic."""
+    """The number of timed messages that wait for a topic."""
 
     topic: str
     messages: int
@@ -89,7 +89,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How many messages wait, and until when."""
+    """The numbers of messages that wait, and when they are due."""
 
     at_ms: Moment
     delayed: Delayed
@@ -99,14 +99,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """A half message that waits for its end."""
+    """A half message that waits for its commit or rollback."""
 
     log_offset: int
     queue_offset: int
     message_id: str | None
     born_ms: Moment
     store_ms: Moment
-    topic: str | None  # that it goes to when it is committed; None: it names none that could be
+    topic: str | None  # to which it goes when it is committed; None: it names no valid one
     queue_id: Small | None
     checks: int  # how often its producer was asked
     group: str | None  # of its producer
@@ -122,7 +122,7 @@ class Halves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLevel:
-    """What a group sent back and waits in a delay level."""
+    """The messages of a group that were sent back and wait in a delay level."""
 
     level: int
     delay_ms: int
@@ -132,16 +132,16 @@ class RetryLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """What a group sent back and waits for its next try."""
+    """The messages that a group sent back and that wait for their next try."""
 
-    levels: list[RetryLevel]  # that hold any
+    levels: list[RetryLevel]  # levels that hold any
     delayed: int  # messages of all levels
     complete: bool  # False: the count ended before the last message that waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingOfGroup:
-    """What a group sent back, and what it gave up."""
+    """The messages that a group sent back, and those that it gave up."""
 
     delayed: Retries
     retrying: Retrying
@@ -150,12 +150,12 @@ class WaitingOfGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFate(Fate):
-    """Where a message goes that lies in a topic of the broker's own, or of a group's retries."""
+    """The fate of a message in a topic of the broker's own, or in a retry or dead letter topic."""
 
     kind: Literal["delayed", "prepared", "timed", "retry", "dead"]
-    topic: str | None  # where it goes, or where it came from
+    topic: str | None  # the topic to which it goes, or from which it came
     queue_id: int | None = None
     level: int | None = None  # of its delay
-    checks: int | None = None  # times that its producer was asked
+    checks: int | None = None  # number of times that its producer was asked
     group: str | None = None
-    recalls: str | None = None  # the message that it takes back
+    recalls: str | None = None  # id of the message that it recalls

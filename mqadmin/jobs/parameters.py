@@ -94,7 +94,7 @@ def check_export(parameters: dict[str, Any]) -> ExportArguments:
     pipeline.refuse_unknown("this job", parameters, EXPORT_TAKES)
     form = parameters.get("form", "jsonl")
     if form not in exports.FORMS:
-        raise Problem("invalid", f"form is {form!r:.30}, want one of {', '.join(exports.FORMS)}")
+        raise Problem("invalid", f"form is {form!r:.30}, expected one of {', '.join(exports.FORMS)}")
     topic = parameters.get("topic")
     if not isinstance(topic, str):
         raise Problem("invalid", "topic is missing")
@@ -113,7 +113,7 @@ def check_resend(parameters: dict[str, Any]) -> ResendArguments:
     if not isinstance(group, str):
         raise Problem("invalid", "group is missing")
     if to not in dead_letters.TO:
-        raise Problem("invalid", f"to is {to!r:.30}, want one of {', '.join(dead_letters.TO)}")
+        raise Problem("invalid", f"to is {to!r:.30}, expected one of {', '.join(dead_letters.TO)}")
     limit = _bounded(
         parameters.get("limit", dead_letters.MAX_MESSAGES), "limit", 1, dead_letters.MAX_MESSAGES
     )
@@ -131,7 +131,7 @@ def _time(parameters: dict[str, Any], name: str) -> int | None:
 def _bounded(value: object, name: str, least: int, most: int) -> int:
     number = whole(value)
     if number is None or not least <= number <= most:
-        raise Problem("invalid", f"{name} is {value!r:.30}, want an integer from {least} to {most}")
+        raise Problem("invalid", f"{name} is {value!r:.30}, expected an integer from {least} to {most}")
     return number
 
 

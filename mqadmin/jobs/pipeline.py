@@ -129,7 +129,7 @@ def refuse_unknown(job: str, parameters: dict[str, Any], takes: Iterable[str]) -
 
 def _topic(value: object) -> str:
     if not isinstance(value, str):
-        raise Problem("invalid", f"topic is {value!r:.30}, want a name")
+        raise Problem("invalid", f"topic is {value!r:.30}, expected a name")
     return names.check_topic(value)
 
 
@@ -145,7 +145,7 @@ def _time(value: object) -> int:
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(
-                f"{value!r:.30} is not a time: want milliseconds since 1970, or a time such as "
+                f"{value!r:.30} is not a time: expected milliseconds since 1970, or a time such as "
                 f"{moment.EXAMPLE}"
             )
         return moment.read(str(value))

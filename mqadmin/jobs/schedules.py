@@ -66,7 +66,7 @@ def cron_job(cron: str, **more: Any) -> ScheduledJob:
     if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
         raise Problem(
             "invalid",
-            f"{cron[:60]!r} is no cron expression: want minute, hour, day, month and weekday, such "
+            f"{cron[:60]!r} is no cron expression: expected minute, hour, day, month and weekday, such "
             f"as 30 2 * * *",
         )
     try:
@@ -82,7 +82,8 @@ def _wrong_field(text: str) -> str:
         alone[number] = value
         if not croniter.is_valid(" ".join(alone)):
             return (
-                f"its {name} is {value!r:.30}, want {takes}, *, a list (1,2), a range (1-3) or a step (*/2)"
+                f"its {name} is {value!r:.30}, expected {takes}, *, a list (1,2), a range (1-3) or a "
+                f"step (*/2)"
             )
     return "no month has that day"
 

@@ -132,7 +132,7 @@ def test_a_log_that_lost_its_first_file_and_its_record_of_ends_is_no_silent_rete
     first.unlink()
     store = starting(closed)
     (found,) = [finding for finding in store.report.as_dict()["findings"] if finding["file"] == "commitlog"]
-    assert found["severity"] == "warning" and "went by retention or are lost" in found["what"]
+    assert found["severity"] == "warning" and "were removed by retention or are lost" in found["what"]
     store.close()
 
 

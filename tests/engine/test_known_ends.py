@@ -386,7 +386,7 @@ def test_a_block_without_those_before_it_is_not_used(tmp_path):
         assert (again.found, again.queues, again.note) == (
             False,
             {},
-            "it begins with no whole block, so it says nothing",
+            "it begins with no whole block, so nothing of it is used",
         )
 
 

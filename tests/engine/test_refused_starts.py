@@ -303,7 +303,7 @@ def test_a_checkpoint_whose_time_is_to_come_is_called_damaged_and_can_be_moved_a
     before = tree(store.root)
     checkpoint = store.root / "checkpoint"
     poke(checkpoint, 2, bytes([checkpoint.read_bytes()[2] ^ 1 << 7]))
-    with pytest.raises(DamagedStoreError, match="still to come: the checkpoint is damaged") as refused:
+    with pytest.raises(DamagedStoreError, match="in the future: the checkpoint is damaged") as refused:
         open_store()
     assert "move `checkpoint` out of the store" in str(refused.value)
     assert {

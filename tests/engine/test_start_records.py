@@ -183,7 +183,8 @@ root = Path({str(tmp_path)!r}) / "store"
 def on_step(report):
     if report.steps and report.steps[-1].name == "load the index":
         os.kill(os.getpid(), signal.SIGKILL)
-HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries", root, every_s=0)).open(on_step)
+HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries", root,
+every_s=0)).open(on_step)
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=60)
     assert done.returncode == -9
@@ -306,7 +307,7 @@ def test_a_store_that_is_gone_is_not_begun_again(tmp_path):
     for _ in range(2):
         with pytest.raises(
             DamagedStoreError,
-            match="nothing of the store is here, which was opened at 20.* UTC: its disk is not mounted",
+            match="nothing is left of the store that was opened at 20.* UTC: its disk is not mounted",
         ):
             HandStore(small_settings(root), records=StartRecords(kept, root)).begin()
         assert not [path for path in root.rglob("*") if path.is_file() and path.name != "lock"]

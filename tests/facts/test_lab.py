@@ -107,7 +107,7 @@ def test_what_was_there_before_is_neither_used_nor_removed(tmp_path):
     "wrong", [{"point": "now"}, {"flush": "NO"}, {"power_cut": "half"}, {"messages": 0}, {"messages": 10**6}]
 )
 def test_an_experiment_is_checked(wrong):
-    with pytest.raises(MisuseError, match="want"):
+    with pytest.raises(MisuseError, match="expected"):
         Experiment(**{"point": "roll"} | wrong)
 
 

@@ -102,7 +102,7 @@ def test_only_what_changed_is_sent(cluster):
     ("kind", "name", "loss"),
     [
         ("topic", "orders", "1,804,221 messages can no longer be read"),
-        ("group", "billing", "2 connected clients would start over"),
+        ("group", "billing", "2 connected clients would start without an offset"),
     ],
 )
 def test_a_deletion_wants_the_name_typed_and_each_try_leaves_one_record(cluster, kind, name, loss):
@@ -191,7 +191,7 @@ def test_a_reset_previews_then_wants_the_name_then_moves(cluster):
     page = admin.post(
         "/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"}
     )
-    assert b"Type billing to do it" in page.content
+    assert b"Type billing to move the offsets" in page.content
     assert cluster.asked == []
     assert [(record["action"], record["name"], record["outcome"]) for record in records()] == [
         ("reset_offset", "billing", "confirmation_needed")

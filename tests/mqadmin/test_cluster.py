@@ -727,7 +727,8 @@ async def test_what_belongs_to_the_broker_is_refused_with_that_reason(cluster):
             await send_one(cluster, topic, b"x")
         assert (refused.value.code, refused.value.hint) == ("not_writable", "send to a topic of your own")
         assert (
-            refused.value.detail == f"topic {topic} belongs to the broker: REST and pages send nothing to it"
+            refused.value.detail
+            == f"topic {topic} belongs to the broker: no message can be sent to it by REST or from a page"
         )
 
 
@@ -770,7 +771,7 @@ async def _search_by(cluster, text: str, **more) -> list[list[int]]:
 
 
 async def test_a_search_takes_an_expression(cluster, monkeypatch):
-    monkeypatch.setattr(embedded_search, "STRETCH", 3)
+    monkeypatch.setattr(embedded_search, "OFFSETS_PER_STEP_BACK", 3)
     monkeypatch.setattr(embedded_search, "JUDGED_AT_ONCE", 4)
     await _fill(cluster)
     fifth = "KEYS STARTSWITH 'key-5' OR KEYS STARTSWITH 'key-10' OR KEYS STARTSWITH 'key-16'"

@@ -29,9 +29,7 @@ from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures
 from tests.support.fake_cluster import FakeCluster
 
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
-QUIET = Signs(
-    NOW, "running", "Messages are taken and given.", (), {}, (), Refusal(90, False, None), 0, (), 0, ""
-)
+QUIET = Signs(NOW, "running", "Serving.", (), {}, (), Refusal(90, False, None), 0, (), 0, "")
 FULL = ("disk_full", "the disk is 91 % full")
 
 # (signs that are not quiet, severity, sentence, [(severity, kind, number, page)])
@@ -46,7 +44,7 @@ RULES = [
     ({"refused": {"topic name": 21, "WAITED_TOO_LONG": 2}, "refused_sends": {"topic name": 20, "WAITED_TOO_LONG": 2}}, "bad", "2 sends were refused in the last 5 " "minutes, for “waited too long”. And 2 " "more.",
      [("bad", "refused", 2, "store_write"), ("warn", "refused", 20, "store_write"), ("warn", "refused", 1, "store_write")]),
     ({"refused": {"store failed": 3, "damaged store": 1}}, "bad", "4 requests failed in the last 5 minutes " "because of a file of the store; the " "broker's log names " "it.", [("bad", "failed", 4, "doctor")]),
-    ({"refused": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What was " "refused is not known.", [("unknown", "refused", None, "store_write")]),
+    ({"refused": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. The number of refused requests is unknown.", [("unknown", "refused", None, "store_write")]),
     ({"lags": (Growth("slow", 5_000, 1_200, 5 * MINUTE, 1_200),)}, "warn", "The lag of slow grows: 5,000 messages, " "1,200 more than 5 min 0 s ago.", [("warn", "lag", 5_000, "group")]),
     ({"lags": (Growth("beat", 5_000, 99, MINUTE, 99), Growth("nearly", 50_000, 4_999, MINUTE, 50_000), Growth("less", 10, -900, MINUTE, 0))}, "good", "Everything runs. 55,000 messages wait for 2 groups.", []),
     ({"lags": (Growth("dead", 1_000_000, 0, 5 * MINUTE, 0), Growth("less", 99, 0, MINUTE, 0))}, "good", "Everything runs. 1,000,000 messages " "wait for the group dead.", []),
@@ -55,29 +53,29 @@ RULES = [
     ({"lags": (Growth("repaired", 5_000, 1_200, 5 * MINUTE, 1_200, 0, True),)}, "good", "Everything runs. 5,000 messages wait " "for the group repaired.", []),
     ({"refused": {"MESSAGE_ILLEGAL": 2}, "refused_sends": {"MESSAGE_ILLEGAL": 2}}, "warn", "2 sends were refused in the last 5 " "minutes, for “message too large or " "malformed”.", [("warn", "refused", 2, "store_write")]),
     ({"lags": (Growth("a", 900, 900, MINUTE, 900), Growth("b", 190_000, 2_000, MINUTE, 20_000))}, "warn", "The lag of b grows: 190,000 messages, " "2,000 more than 1 min 0 s ago. And 1 " "more.", [("warn", "lag", 190_000, "group"), ("warn", "lag", 900, "group")]),
-    ({"lags": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether the " "lag of groups grows is " "not known.", [("unknown", "lag", None, "groups")]),
+    ({"lags": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. It is unknown whether the lag of groups grows.", [("unknown", "lag", None, "groups")]),
     ({"disk": Refusal(90, True, None)}, "bad", "The disk is 90 % full: sends are refused.", [("bad", "disk", 90, "disk")]),
     ({"disk": Refusal(90, False, NOW + HOUR)}, "bad", "In about 1 h 0 min the disk is 90 % full, and sends " "are refused.", [("bad", "disk", HOUR, "disk")]),
     ({"disk": Refusal(90, False, NOW + HOUR + MINUTE)}, "warn", "In about 1 h 1 min the disk is 90 % full, " "and sends are refused.", [("warn", "disk", HOUR + MINUTE, "disk")]),
     ({"disk": Refusal(90, False, NOW + 24 * HOUR + 1)}, "good", "Everything runs.", []),
-    ({"disk": None}, "unknown", "Nothing is known to be wrong, but not everything is known. The forecast " "of the disk is not " "known.", [("unknown", "disk", None, "disk")]),
-    ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store notes: a record is damaged.", [("bad", "flag", None, "store")]),
-    ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store notes: files go before their time.", [("warn", "flag", None, "store")]),
-    ({"state": "read_only", "sentence": "Messages can be read, but none are taken: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but none are taken: a sync failed.", [("bad", "state", None, "store")]),
+    ({"disk": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. The forecast of the disk is unknown.", [("unknown", "disk", None, "disk")]),
+    ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store reports: a record is damaged.", [("bad", "flag", None, "store")]),
+    ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store reports: files go before their time.", [("warn", "flag", None, "store")]),
+    ({"state": "read_only", "sentence": "Messages can be read, but sends are refused: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but sends are refused: a sync failed.", [("bad", "state", None, "store")]),
     ({"state": "read_only", "sentence": "It is a look.", "flags": (("inspect", "a look"),)}, "warn", "It is a look.", [("warn", "state", None, "recovery")]),
     ({"withheld": Withheld("broker-a", 7, 7, "add it")}, "bad", "The name server gives out broker-a " "without write permission: clients cannot " "send; add it.", [("bad", "routes", 7, "topics")]),
     ({"withheld": Withheld("broker-a", 6, 7, "add it")}, "bad", "The name server gives out broker-a " "without write permission for 6 of 7 " "topics: clients cannot " "send; add it.", [("bad", "routes", 6, "topics")]),
-    ({"pause": Pause(16.04, NOW)}, "warn", "The broker's loop did not turn for 16.0 s at 16:00:00 UTC: no " "request was answered.", [("warn", "pause", 16_040, "store_write")]),
+    ({"pause": Pause(16.04, NOW)}, "warn", "The broker's event loop was blocked for 16.0 s at 16:00:00 UTC: no " "request was answered.", [("warn", "pause", 16_040, "store_write")]),
     ({"pause": Pause(1.0, NOW)}, "good", "Everything runs.", []),
     ({"failed_jobs": 1}, "warn", "1 job failed in the last 24 h.", [("warn", "jobs", 1, "jobs")]),
-    ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but not everything is known. Whether " "jobs failed, and what the " "last check of the store found, is not " "known: the queue of jobs does not " "answer.", [("unknown", "jobs", None, "jobs")]),
+    ({"failed_jobs": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. It is unknown whether jobs failed and what the last check of the store found: the queue of jobs does not answer.", [("unknown", "jobs", None, "jobs")]),
     ({"stopped_children": ("Redis", "the worker spark"), "failed_jobs": None}, "warn", "Redis, the worker spark do not run, so " "jobs wait. Messages are not touched by " "that. And 1 more.", [("warn", "children", 2, "jobs"), ("unknown", "jobs", None, "jobs")]),
-    ({"findings": None}, "unknown", "Nothing is known to be wrong, but not everything is known. What the last " "check of the store found is not known.", [("unknown", "damage", None, "doctor")]),
+    ({"findings": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. The result of the last check of the store is unknown.", [("unknown", "damage", None, "doctor")]),
     ({"findings": 1}, "bad", "The last check of the store found 1 place that is damaged.", [("bad", "damage", 1, "doctor")]),
     ({"samples_failed": "no room"}, "warn", "Samples over time are missing, so rates and forecasts are " "out of date: no room.", [("warn", "samples", None, "disk")]),
     (
         {"samples_failed": "x", "findings": 2, "failed_jobs": 3, "lags": (Growth("g", 900, 900, MINUTE, 900),), "refused": {"a": 1, "no room": 1}, "flags": (FULL,), "disk": Refusal(90, True, None)},
-        "bad", "The store notes: the disk is 91 % full. And 7 more.",
+        "bad", "The store reports: the disk is 91 % full. And 7 more.",
         [("bad", "flag", None, "store"), ("bad", "refused", 1, "store_write"), ("bad", "disk", 90, "disk"), ("bad", "damage", 2, "doctor"), ("warn", "refused", 1, "store_write"), ("warn", "lag", 900, "group"), ("warn", "jobs", 3, "jobs"), ("warn", "samples", None, "disk")],
     ),
 ]  # fmt: skip
@@ -279,7 +277,7 @@ async def test_a_redis_that_does_not_run_is_not_asked(cluster):  # noqa: F811
     sentences = [notice.sentence for notice in found.notices if notice.kind in ("children", "jobs")]
     assert (
         sentences[0].startswith("Redis does not run, so jobs wait.")
-        and "is not known: the queue of jobs does not answer" in sentences[1]
+        and "what the last check of the store found: the queue of jobs does not answer" in sentences[1]
     )
 
 

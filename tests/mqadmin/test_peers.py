@@ -716,7 +716,7 @@ def test_a_bound_of_an_address_that_is_no_number_of_connections_stops_the_start(
     )
     assert (
         done.returncode
-        and "BROKER_WEB_CONNECTIONS is -1, want 0 (no bound) or a number of connections" in done.stderr
+        and "BROKER_WEB_CONNECTIONS is -1, expected 0 (no bound) or a number of connections" in done.stderr
     )
 
 

@@ -62,10 +62,13 @@ def test_a_due_schedule_starts_its_run_once_and_is_due_again_later(started, user
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("61 * * * *", "its minute is '61', want 0 to 59, *, a list (1,2), a range (1-3) or a step (*/2)"),
+        (
+            "61 * * * *",
+            "its minute is '61', expected 0 to 59, *, a list (1,2), a range (1-3) or a step (*/2)",
+        ),
         (
             "0 0 * * mon-xx",
-            "its weekday is 'mon-xx', want 0 to 7 or sun to sat, *, a list (1,2), a range (1-3) or a "
+            "its weekday is 'mon-xx', expected 0 to 7 or sun to sat, *, a list (1,2), a range (1-3) or a "
             "step (*/2)",
         ),
         ("0 0 31 2 *", "no month has that day"),

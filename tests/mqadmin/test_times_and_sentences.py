@@ -43,7 +43,7 @@ def test_rest_says_what_is_no_time_in_a_sentence(client_of_role, fake_cluster):
         told = client.get(address).json()
         assert (
             told["code"] == "invalid_fields"
-            and "'soon' is not a time: want milliseconds since 1970, or a time such as" in told["detail"]
+            and "'soon' is not a time: expected milliseconds since 1970, or a time such as" in told["detail"]
         )
     body = {"topic": "orders", "to": "time", "value": "soon"}
     assert (
@@ -71,7 +71,7 @@ async def test_a_command_takes_a_time_in_either_form_and_shows_its_zone(cluster,
             tmp_path, "message", "get", "--topic", "orders", "--from", ISO, "--to", AT, "--json"
         )
         assert found.startswith("[")
-        with pytest.raises(CommandError, match="is not a time: want milliseconds since 1970"):
+        with pytest.raises(CommandError, match="is not a time: expected milliseconds since 1970"):
             await run(tmp_path, "message", "get", "--topic", "orders", "--from", "soon")
 
 
@@ -126,7 +126,7 @@ def test_a_form_keeps_what_was_typed_and_says_what_is_wrong_beside_it(
             "/store/lab/",
             {"point": "after-copy", "messages": "lots", "seed": "7"},
             'value="lots"',
-            "want an integer",
+            "expected an integer",
         ),
         ("/pipeline/start/statistics", {"topic": "orders", "from": "soon"}, 'value="soon"', "is not a time"),
         (
@@ -150,18 +150,18 @@ def test_a_form_that_acts_comes_back_with_what_was_typed(
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ({"type": "int_parsing", "msg": "Input should be a valid integer"}, "want an integer"),
-        ({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "x"}, "want at least 1"),
-        ({"type": "literal_error", "ctx": {"expected": "'a' or 'b'"}, "msg": "x"}, "want 'a' or 'b'"),
+        ({"type": "int_parsing", "msg": "Input should be a valid integer"}, "expected an integer"),
+        ({"type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "x"}, "expected at least 1"),
+        ({"type": "literal_error", "ctx": {"expected": "'a' or 'b'"}, "msg": "x"}, "expected 'a' or 'b'"),
         (
             {
                 "type": "value_error",
-                "ctx": {"error": ValueError("want a time")},
-                "msg": "Value error, want a time",
+                "ctx": {"error": ValueError("expected a time")},
+                "msg": "Value error, expected a time",
             },
-            "want a time",
+            "expected a time",
         ),
-        ({"type": "string_too_short", "ctx": {"min_length": 1}, "msg": "x"}, "want at least 1 character"),
+        ({"type": "string_too_short", "ctx": {"min_length": 1}, "msg": "x"}, "expected at least 1 character"),
         (
             {"type": "of_a_later_version", "msg": "Input should be a FooModel"},
             "is not what this field takes; see /api/v1/docs",

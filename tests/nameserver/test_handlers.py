@@ -463,5 +463,5 @@ def test_a_body_larger_than_a_request_needs_is_refused_before_it_is_read(server,
     answer = ask(server, code, b"{0:[" + b"1," * (128 << 10) + b"1]}", **BROKER, topic="T")
     assert (answer.code, answer.remark) == (
         1,
-        f"field body is 262151, want at most 262144 bytes for request {code}",
+        f"field body is 262151, expected at most 262144 bytes for request {code}",
     )

@@ -211,10 +211,10 @@ def test_a_topic_that_is_not_there_is_named_with_those_that_are(store):
     [
         ({}, "needs a path"),
         ({"path": "x", "colums": "topic"}, "no option colums"),
-        ({"path": "x", "table": "queue"}, "want one of records"),
+        ({"path": "x", "table": "queue"}, "expected one of records"),
         ({"path": "x", "from_time": "yesterday"}, "option from_time: 'yesterday' is not a time"),
         ({"path": "x", "queue": "a"}, "queue is 'a'"),
-        ({"path": "x", "from_offset": str(1 << 63)}, "want an integer from 0 to 9223372036854775807"),
+        ({"path": "x", "from_offset": str(1 << 63)}, "expected an integer from 0 to 9223372036854775807"),
         ({"path": "x", "to_time": "9" * 17}, "is after the year 9999"),
     ],
 )

@@ -146,9 +146,9 @@ def test_a_missing_or_wrong_field_is_refused(fields):
 
 
 def test_a_missing_field_is_called_missing():
-    with pytest.raises(FieldError, match="^field topic is missing, want a value"):
+    with pytest.raises(FieldError, match="^field topic is missing, expected a value"):
         read_header(RequestCode.GET_MAX_OFFSET, {"queueId": "0"})
-    with pytest.raises(FieldError, match="^field producerGroup is missing, want a value"):
+    with pytest.raises(FieldError, match="^field producerGroup is missing, expected a value"):
         read_send(Command.request(RequestCode.SEND_MESSAGE_V2, {"b": "t"}))
 
 

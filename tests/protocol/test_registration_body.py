@@ -77,6 +77,6 @@ def test_a_piece_of_a_compressed_registration_is_bounded_before_it_is_read(monke
     read = []
     monkeypatch.setattr(fastjson, "loads", lambda data: read.append(len(data)) or {})
     piece = b"{0:[" + b"1," * 40_000 + b"1]}"
-    with pytest.raises(FieldError, match="want a length up to 65536"):
+    with pytest.raises(FieldError, match="expected a length up to 65536"):
         decoded(zlib.compress(struct.pack(">i", len(piece)) + piece), True)
     assert read == []

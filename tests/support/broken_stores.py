@@ -3,8 +3,9 @@ the pipeline's audit make of each.
 
     Original (files and messages) ── break 1 to 3 times ──► Broken ──► a start ──► Judgement
                                                                  ├──► doctor, repair, a start ──► Judgement
-                                                                 ├──► a start with --accept-damage, a start ──► Judgement
-                                                                 └──► check_store, the audit ──► Judgement
+                                                                 ├──► a start with --accept-damage, a start
+                                                                 ──► Judgement └──► check_store, the audit ──►
+                                                                 Judgement
 
 The judge is the plain reader: a message is *readable* if its bytes lie unchanged at its place in the log
 files. Then one of these must hold of each message that the store had:
@@ -813,7 +814,7 @@ def _named_parts(store: HandStore) -> Named:
     """What the start says of messages that are lost with a part of the log."""
     facts = store.report.as_dict()
     found = facts["findings"]
-    reasons = ("does not say where it began", "its retention counts", "; accepted")
+    reasons = ("does not state where it began", "its retention deleted", "; accepted")
     has_begin = any(
         one["file"] == "commitlog" and any(reason in one["what"] for reason in reasons) for one in found
     )

@@ -1592,7 +1592,7 @@ class FakeCluster:
         sentences = {
             "starting": STARTING,
             "recovering": "The store is being recovered after an unclean stop.",
-            "running": "Messages are taken and given.",
+            "running": "Serving.",
             "read_only": "The store takes no messages: a sync failed.",
             "failed": "The broker did not start: commitlog/00000000000000000000 at 4096: a record states "
             "another place in the log.",

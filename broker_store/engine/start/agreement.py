@@ -1,8 +1,8 @@
-"""How far queues and index agree with the log: compared while recovery reads the log. Nothing is changed.
+"""Comparison of queues and index with the log while recovery reads the log. Nothing is changed.
 
 A killed process leaves queues and index as they were in memory, so mostly they are whole; after a power cut
 any page may be old. The scan compares byte by byte (`kernels/agreement.py`): up to `end` everything is there,
-and from there on it is made again. What lies below the first scanned log file is not compared: it was synced
+and from there on it is built again. What lies below the first scanned log file is not compared: it was synced
 before the stamps by which that file is chosen were set.
 """
 
@@ -23,8 +23,8 @@ _NEVER = 1 << 62
 
 
 class Agreement:
-    """One comparison. `address` is passed to the scan kernel, which asks for what it needs by a stop code
-    (`provide`)."""
+    """One comparison. `address` is passed to the scan kernel. When the kernel needs something, it returns a
+    stop code, and `provide` supplies it."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class Agreement:
 
     @property
     def asks_topics(self) -> bool:
-        """True if the scan asks about records of topics without a queue; otherwise such a record differs."""
+        """True if the scan stops at records of topics without a queue, to find out whether the topic was
+        deleted; otherwise such a record differs."""
         return self._words[c.A_ASKS_TOPICS] == 1
 
     @asks_topics.setter
@@ -92,8 +93,8 @@ class Agreement:
         return IndexPlace(max(self._file, 0), self._words[c.A_ENTRY_AT], log_end)
 
     def ends_with(self, newest: IndexHeader) -> bool:
-        """Return whether the newest file's header states of its last entry what the record of that entry
-        states."""
+        """Return whether the newest file's header has the store time and log offset of the record of its last
+        entry; True if no entry was compared."""
         last = self._words[c.A_LAST_MS], self._words[c.A_LAST_OFFSET]
         return last[1] < 0 or last == (newest.end_timestamp, newest.end_offset)
 
@@ -114,8 +115,8 @@ class Agreement:
         self._words[c.A_END] = offset
 
     def provide(self, stopped: int, file: MappedFile, offset: int) -> bool:
-        """Supply what the scan stopped for at the record at `offset`; return False when that is impossible,
-        so the record's part is missing."""
+        """Supply what the scan stopped for at the record at `offset`; return False when that is impossible:
+        then the record lacks its unit or an index entry."""
         words = self._words
         if stopped == c.QUEUE_FILE_END:
             queue, unit = self._queues.by_row(words[c.A_QUEUE]), words[c.A_UNIT]

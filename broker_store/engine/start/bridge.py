@@ -30,8 +30,8 @@ class Bridge:
     passed: list[tuple[int, int]] = field(default_factory=list)
 
     def following(self, offset: int) -> int | None:
-        """Return where the log goes on after the bad record at `offset`: in its file, or in the next; None at
-        the end of the log."""
+        """Return the log offset at which the log goes on after the bad record at `offset`: in its file, or at
+        the begin of the next; None at the end of the log."""
         file = self.log.file_holding(offset)
         found = next((at for at in self._candidates(offset) if self.begins_record(at)), file.end)
         if self.log.file_at(found) is None:
@@ -61,9 +61,9 @@ class Bridge:
         """Write the queue's units up to `unit`, whose record begins at `at`, so that they lead to where their
         records lay. Return False when the log has no room for them.
 
-        That room is a bad part after the queue's last record. Without one it is the part of the log after
-        that record: records there state other places, which are damaged. `is_begin_lost`: that part may begin
-        with the log.
+        That room is a bad part after the queue's last record. If there is none, it is the part of the log
+        after that record: the records there state other places, which are damaged. `is_begin_lost`: that part
+        may begin with the log.
         """
         after, count = queue.row[c.Q_LOG_END], unit - queue.maximum
         parts = ((max(low, after), high) for low, high in sorted(self.passed) if after < high <= at)

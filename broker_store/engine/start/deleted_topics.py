@@ -1,7 +1,7 @@
 """Topics that were deleted: by this broker, which keeps tombstones, or by Apache's, which does not.
 
     log    --- a ------- b ----| before |------- c ------>
-           records of topic T           T again
+           records of topic T           T, created again
            (deleted)                    (numbers from 0 on)
 
 A tombstone has, by topic, the log offset `before`: records of the topic below it count as gone.
@@ -60,8 +60,9 @@ def drop_if_deleted(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQu
 def judge_record(
     parts: RecoveryParts, topics: KnownTopics
 ) -> Callable[[int, str, ConsumeQueue | None, int], bool]:
-    """Return the function that the comparison calls for a record without a unit: whether the record is of a
-    topic that was deleted since, and maybe made again."""
+    """Return the function that the comparison calls for a record without a unit. It returns whether the
+    record
+    is of a topic that was deleted since, and maybe created again."""
 
     def is_of_deleted(offset: int, topic: str, queue: ConsumeQueue | None, unit: int) -> bool:
         if queue is None:
@@ -74,7 +75,7 @@ def judge_record(
         queues = parts.queues.of_topic(topic)
         if any(parts.units.leads_to(one, offset) for one in queues):
             return False  # the topic's own unit leads to it: the number that it states is damaged
-        begins = [parts.units.first_of_life(one) for one in queues]
+        begins = [parts.units.log_offset_of_first(one) for one in queues]
         if any(0 <= begin <= offset for begin in begins):
             # A topic is deleted with all its queues, and this queue existed before and after the record
             return False
@@ -91,5 +92,5 @@ def note_deleted_topic(parts: RecoveryParts, topic: str, before: int) -> None:
     parts.tombstones.note(topic, before)
     parts.report.finding(
         "info",
-        f"topic {topic} was deleted by another broker: nothing of it below {before:,} of the log comes back",
+        f"topic {topic} was deleted by another broker: its records below log offset {before:,} are ignored",
     )

@@ -16,7 +16,7 @@ from broker_store.formats import index_file, queue_unit
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, HEADER, IndexGeometry
 from broker_store.kernels.scan import sum_units
 
-# Of an index file: 1.3 MB. A start compares the last entries only; all would be 400 MB
+# 1.3 MB of an index file. A start compares only the last entries of each file: all would be 400 MB a file.
 _MAX_ENTRIES = 65_536
 
 

@@ -13,12 +13,12 @@ the store.
                       all entries and of the slots, length
 
 Everything below the log position of the last block is in the record. So a queue that is shorter than its rows
-say, or whose units have another sum, is damaged; and no queue offset below its recorded end is given again.
+state, or whose units have another sum, is damaged; and no queue offset below its recorded end is given again.
 What other brokers wrote since lies above that position. A block that a power cut tore ends the record: the
 blocks before it are valid. A record that is missing or damaged from its first block on has the position 0.
 
 The log minimum is where the log begins. Retention writes the new one before it removes a log file. The flag
-DOUBT says that a file was found that is not as recorded: the next start compares all files with their sums.
+DOUBT means that a file was found that is not as recorded: the next start compares all files with their sums.
 
 A row replaces the previous one of the same queue file. A row with FORGOTTEN as its first unit removes the
 queue. A row with BOUND states only the queue's next offset: its files and sums are not known (any more).
@@ -73,8 +73,8 @@ _MAX_GROWTH = 4 << 20  # bytes beyond twice the least size: then the whole recor
 
 
 class FileEnd(NamedTuple):
-    """One queue file: its first unit, the number after its last one, where that one's record ends, the sum of
-    its units."""
+    """One queue file: its first unit, the number after its last unit, the log offset where the record of that
+    last unit ends, the sum of its units."""
 
     first: int
     following: int
@@ -106,8 +106,9 @@ class QueueChange:
 
 
 class EndsFile:
-    """The record. `write` and what it calls belong to the round flusher, `forget` to both; all else to a
-    start."""
+    """The record. While the broker runs, the round flusher calls `write`, retention `raise_minimum`, the
+    flusher and the removal of topics `forget`, and any thread `doubt`. All other methods are called by a
+    start, before other threads use the store."""
 
     def __init__(self, disk: Disk, path: Path):
         self._disk, self._path = disk, path
@@ -174,7 +175,7 @@ class EndsFile:
             self.note = (
                 f"what follows byte {at:,} is no whole block, so it ends there"
                 if at
-                else "it begins with no whole block, so it says nothing"
+                else "it begins with no whole block, so nothing of it is used"
             )
         elif not at:
             self.note = "it is empty"

@@ -1,7 +1,7 @@
 """Step 1: load the files of the store. A wrong length, a gap in the log or a foreign name stops the start.
 
-The record of ends comes first: it says where the log begins, and which index file was closed with which
-length.
+The record of ends is loaded first: it states where the log begins, and with which length each index file was
+closed.
 """
 
 from __future__ import annotations
@@ -54,27 +54,24 @@ def _load_record(parts: RecoveryParts, state: RecoveryState) -> None:
         parts.ends.load()
         state.was_recorded = parts.ends.found
         state.was_closed = parts.was_clean and parts.ends.is_final
-        queues, noun = len(parts.ends.queues), parts.ends.note
+        queues, note = len(parts.ends.queues), parts.ends.note
         step.detail = (
             f"{counted(queues, 'queue')}, the log up to {parts.ends.position:,}"
-            + (f"; {noun}" if noun else "")
+            + (f"; {note}" if note else "")
             if parts.ends.found
-            else f"{noun or 'it holds no whole block'}, so how far queues and index reach is read "
+            else f"{note or 'it holds no whole block'}, so how far queues and index reach is read "
             f"from their files"
         )
         started_ms = parts.last_start.started_ms
         if parts.is_record_gone and started_ms is not None:
             report.finding("warning", ends_gone(started_ms), FILE_NAME)
-        if parts.ends.is_there and noun:
-            report.finding("warning", noun, FILE_NAME, parts.ends.good_bytes)
+        if parts.ends.is_there and note:
+            report.finding("warning", note, FILE_NAME, parts.ends.good_bytes)
 
 
 def _keep_if_recorded(parts: RecoveryParts, state: RecoveryState, path: Path, length: int) -> bool:
-    """Leave out an index file that was closed with the right length and now has another: its entries are
-    built again.
-
-    Return True if it is such a file; it is moved to `lost+found/` when the start goes on.
-    """
+    """Return True for an index file that was closed with the right length and now has another. It is left
+    out, and moved to `lost+found/` when the start goes on; its entries are built again."""
     wanted = (int(path.name), parts.index.geometry.file_bytes)
     if not parts.was_clean or wanted not in [(end.name, end.file_bytes) for end in parts.ends.index]:
         return False

@@ -1,4 +1,4 @@
-"""Where the log begins: the record of ends (`engine/start/ends.py`) compared with the first file.
+"""The begin of the log: the record of ends (`engine/start/ends.py`) is compared with the first file.
 
 Retention writes the new begin before it removes a file. So a log whose first file begins above the recorded
 begin has lost files. If a file begins below it, retention was interrupted: that file is removed.
@@ -24,7 +24,7 @@ from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.report import time_text
 from broker_store.kernels.scan import find_unit_break
 
-MAX_NAMED_QUEUES = 200  # that lost messages are named one by one; the others are counted
+MAX_NAMED_QUEUES = 200  # queues whose lost messages are named one by one; the others are counted
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,12 @@ class MissingBegin:
         what = f"the log begins at {self.end:,}, and by the record of ends it began at {self.start:,}: "
         if self.by_other_broker:
             return (
-                f"{what}another broker wrote this store since, so its retention counts as what deleted "
+                f"{what}another broker wrote this store since, so it is taken that its retention deleted "
                 f"{names}"
             )
-        doubt = f" (or retention removed them, and the record lacks it: {self.note})" if self.note else ""
+        doubt = (
+            f" (or retention removed them, and the record does not show it: {self.note})" if self.note else ""
+        )
         return f"{what}{files:,} log {'file is' if files == 1 else 'files are'} missing, {names}{doubt}"
 
 
@@ -105,8 +107,8 @@ def missing_begin(
 
 
 def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tuple[ConsumeQueue, int, int]]:
-    """Return (queue, first, number after the last) of the messages whose units say that their records lay in
-    the missing part."""
+    """Return (queue, first number, number after the last) of the messages whose units point into the missing
+    part."""
     lost = []
     for queue in queues:
         if not queue.is_made_from_log:
@@ -118,8 +120,8 @@ def lost_with(missing: MissingBegin, queues: Iterable[ConsumeQueue]) -> list[tup
 
 
 class LostBegin:
-    """What was lost with the first files of a log. Made before a start changes anything; `found` is called
-    when the start has rebuilt the queues."""
+    """The messages that were lost with the first files of a log. Made before a start changes anything;
+    `found` is called when the start has rebuilt the queues."""
 
     def __init__(self, missing: MissingBegin, ends: EndsFile, queues: Iterable[ConsumeQueue]):
         self._queues = queues
@@ -138,8 +140,8 @@ class LostBegin:
         self._recorded = recorded
 
     def found(self) -> list[tuple[ConsumeQueue, int, int]]:
-        """Return what `lost_with` does, by where each queue begins now: damaged or missing units did not show
-        it.
+        """Return what `lost_with` does, by where each queue begins now: damaged or missing units may have
+        hidden it before.
 
         For such a queue the first number is that of its first recorded file, 0 without a record.
         """

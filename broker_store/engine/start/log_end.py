@@ -86,7 +86,7 @@ def judge_end(
         why = f"a good record follows at {later:,}, and {since}: no crash leaves that, so it is damage"
     else:
         why = (
-            f"the checkpoint says that records up to store time {time_text(stamp)} were on disk"
+            f"by the checkpoint, records up to store time {time_text(stamp)} were on disk"
             f" (the last good one is of {time_text(last_ms or 0)}){_stamp_doubt(parts)}"
         )
     what = f"{reason}, but {why}; cutting here would lose what follows, up to {lost:,} bytes"
@@ -129,10 +129,10 @@ def _cannot_be_lost(parts: RecoveryParts, file: MappedFile, at: int) -> int | No
 
 
 def _stamp_doubt(parts: RecoveryParts) -> str:
-    """Return words for a log stamp that no record can have yet, empty for any other."""
+    """Return a text about a log stamp that lies more than a day in the future, empty for any other."""
     is_future = parts.checkpoint.stamps.physic_msg_timestamp > parts.report.started_ms + _DAY_MS
     return (
-        ", a time that is still to come: the checkpoint is damaged, or this machine's clock is slow"
+        ", a time in the future: the checkpoint is damaged, or this machine's clock is slow"
         if is_future
         else ""
     )
@@ -141,8 +141,8 @@ def _stamp_doubt(parts: RecoveryParts) -> str:
 def lower_stamps(parts: RecoveryParts, state: RecoveryState) -> bool:
     """Lower the checkpoint's stamps to the last record; return True if they were above it.
 
-    After damage was accepted the stamps claim more than exists. If they stayed, they would stop every later
-    start.
+    After damage was accepted the stamps cover records that do not exist any more. If they stayed, they would
+    stop every later start.
     """
     stamps, newest = parts.checkpoint.stamps, state.last_store_ms
     if max(stamps.physic_msg_timestamp, stamps.logics_msg_timestamp, stamps.index_msg_timestamp) <= newest:

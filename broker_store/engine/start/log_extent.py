@@ -32,7 +32,7 @@ from broker_store.formats import queue_unit, record
 from broker_store.formats.index_file import FIRST_ENTRY
 from broker_store.kernels import context as c
 
-_MAX_UNITS_BEYOND = 64  # units of a queue that are checked for a proof that the log went on
+_MAX_UNITS_BEYOND = 64  # units of a queue that are read to prove that the log went on
 
 
 def demand_log(parts: RecoveryParts) -> None:
@@ -142,7 +142,7 @@ def _missing_at_end(parts: RecoveryParts, state: RecoveryState, end: int) -> str
         gone = (
             f"the log file after {last.path.name} is missing"
             if is_closed
-            else f"nothing whole lies at {end:,}"
+            else f"no whole record begins at {end:,}"
         )
         why = "with SYNC_FLUSH a record is synced before its unit is written"
         if parts.was_clean or parts.keeps_what_was_written:
@@ -159,9 +159,9 @@ def _ends_before(parts: RecoveryParts, state: RecoveryState, end: int, stamp_ms:
     """Return the sentence for a log whose last record is older than a stamp of the checkpoint."""
     what = (
         f"the log ends at {end:,} with a record of {time_text(state.last_store_ms)}, but the "
-        f"checkpoint says that it held records up to {time_text(stamp_ms)}"
+        f"checkpoint states that it held records up to {time_text(stamp_ms)}"
     )
-    return what + ": a file is missing, or what it held"
+    return what + ": a file is missing, or records of a file"
 
 
 def _proved_beyond(parts: RecoveryParts, log_end: int) -> int | None:
@@ -210,9 +210,9 @@ def _report_unknown_begin(parts: RecoveryParts) -> None:
         units = sum(end - first for _, first, end in before)
         why = f" ({parts.ends.note})" if parts.ends.note else ""
         what = (
-            f"the log begins at {minimum:,}, and the record of ends does not say where it began{why}:"
-            f" {counted(units, 'message')} before it, by the queues, went by retention or "
-            f"{'is' if units == 1 else 'are'} lost"
+            f"the log begins at {minimum:,}, and the record of ends does not state where it began{why}:"
+            f" {counted(units, 'message')} before it, by the queues, "
+            f"{'was' if units == 1 else 'were'} removed by retention or {'is' if units == 1 else 'are'} lost"
         )
         parts.report.finding(
             "warning" if parts.ends.is_there or parts.is_record_gone else "info", what, "commitlog"

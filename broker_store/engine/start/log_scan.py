@@ -34,8 +34,9 @@ _SLICE = 64 << 20  # bytes of the log that the kernel scans before progress is r
 def choose_start(parts: RecoveryParts, state: RecoveryState) -> MappedFile:
     """Return the newest file that begins with what is known to be safe; the first when none does.
 
-    After a stop in order that is a file that begins below what the queues know. After a crash it is one whose
-    first record is older than the checkpoint's stamps: all before it was synced when these were written.
+    After a stop in order that is a file that begins at or below the end of the log that the queues state.
+    After a crash it is one whose first record is not younger than the checkpoint's stamps: all before it was
+    synced when these were written.
     """
     report = parts.report
     with report.step("choose the file to scan from") as step:
@@ -46,13 +47,13 @@ def choose_start(parts: RecoveryParts, state: RecoveryState) -> MappedFile:
                 else max((queue.row[c.Q_LOG_END] for queue in parts.queues), default=0)
             )
             why = (
-                f"the {'record of ends knows' if state.proof.is_exact else 'queues know'} the log up "
+                f"the {'record of ends covers' if state.proof.is_exact else 'queues cover'} the log up "
                 f"to {known:,}"
             )
             chosen = _first_safe(
                 parts,
                 lambda file, first_ms: file.base <= known and first_ms is not None,
-                f"begins after {known:,}, which is how far the queues know the log",
+                f"begins after {known:,}, up to which the queues cover the log",
             )
         else:
             limit = parts.checkpoint.stamps.min_timestamp
@@ -162,7 +163,7 @@ def compare_before(
             parts.times.read_to(file.end if stopped == c.LOG_FILE_END else file.base + words[c.S_AT])
             step.messages += words[c.S_COUNT]
             if agreement.end is not None:
-                break  # from there on all is dispatched again, whatever the rest says
+                break  # from there on all is dispatched again, so the rest need not be compared
         step.detail = f"from {begin:,} on, {step.messages:,} messages"
     return begin
 

@@ -40,8 +40,8 @@ _NO_TIMER_CHECK = (
     "known, so those of the last days come again"
 )
 _TAKEN_AGAIN = (
-    "it is not as it was surely written: messages whose units are lost are taken from their queue again, "
-    "without those whose second was delivered"
+    "it ends before the place up to which it was synced: the messages whose units are lost are read from "
+    "their queue again, except those whose second was delivered"
 )
 
 
@@ -76,7 +76,7 @@ class Opening:
         clean, last_start = self._read_last_run()
         recovery = Recovery(parts, self._read_config, last_start)
         try:
-            with report.step("load what this broker notes beside the log"):
+            with report.step("load tombstones and store times"):
                 parts.tombstones.load()
                 parts.times.load()
                 if parts.times.note:
@@ -165,8 +165,8 @@ class Opening:
         )
 
     def _demand_kinds(self) -> None:
-        """Refuse a name that is of another kind than a later step needs, before `abort` is written. Raises
-        DamagedStoreError."""
+        """Check that each name is a file or a directory, as later steps need it, before `abort` is written.
+        Raises DamagedStoreError."""
         parts = self._parts
         if not parts.settings.inspect:
             parts.disk.demand_directory(parts.root.parent / LOST_AND_FOUND)

@@ -65,7 +65,7 @@ class Proof:
             if file is None:
                 why = "a file is missing" if end.log_end > self._log_minimum else None
             elif first >= read_from and good_end < end.following:
-                why = f"unit {max(good_end, first):,} is none, of {end.following:,} that were there"
+                why = f"unit {max(good_end, first):,} is missing; {end.following:,} units were recorded"
             elif (first >= read_from or file is queue.files[0]) and mapped_sum(
                 file, end.following - first
             ) != end.sum:
@@ -85,7 +85,7 @@ class Proof:
         }
 
     def is_too_long(self, queue: ConsumeQueue) -> bool:
-        """Return whether the queue has units that no run dispatched."""
+        """Return whether the queue has units after its recorded end, though nothing was written since."""
         return (
             self.is_exact
             and bool(self.rows(queue))
@@ -93,7 +93,8 @@ class Proof:
         )
 
     def log_end_of(self, queue: ConsumeQueue) -> int:
-        """Return where the record of the last recorded unit ends, 0 when no file is recorded."""
+        """Return the log offset where the record of the last recorded unit ends, 0 when no file is
+        recorded."""
         return max((end.log_end for end in self.rows(queue).values()), default=0)
 
     def first_missing(self, index: HashIndex, log_minimum: int) -> tuple[int, str] | None:
@@ -144,11 +145,11 @@ class Proof:
 
 
 class KnownTopics:
-    """The topics of config/topics.json: a topic that is in the log or in the record and not there was deleted
-    by a broker that keeps no tombstones.
+    """The topics of config/topics.json. A topic that is in the log or in the record of ends, but not in that
+    file, was deleted by a broker that keeps no tombstones.
 
-    Only after a stop in order: after a crash the table may be older than the log. `read` returns the text of
-    a file in config/.
+    The file is used only after a stop in order: after a crash it may be older than the log. `read` returns
+    the text of a file in config/, None without it.
     """
 
     def __init__(self, read: Callable[[str], str | None], was_clean: bool):

@@ -16,10 +16,7 @@ from broker_store.kernels import context as c
 def remove_files(parts: RecoveryParts, state: RecoveryState) -> None:
     """Take away the files that earlier steps chose, now that the start goes on."""
     if expired := take_expired(parts.log):
-        what = (
-            f"{counted(expired, 'file')} below {parts.log.minimum:,}, which retention had begun to "
-            f"delete, went"
-        )
+        what = f"{counted(expired, 'file')} below {parts.log.minimum:,} deleted, as retention had begun to do"
         parts.report.finding("info", what, "commitlog")
     for path in state.removed:
         parts.disk.unlink(path)
@@ -66,8 +63,8 @@ def is_headless(
 
 
 def _lacks_first(parts: RecoveryParts, queue: ConsumeQueue, suspect: Suspect) -> bool:
-    """Return whether none of the queue's files holds the first unit that is not sure: they begin after it, or
-    lie before it and have units of other numbers."""
+    """Return whether none of the queue's files holds the first suspect unit: they begin after it, or lie
+    before it and have units of other numbers."""
     if not queue.files:
         return False
     at = suspect.first * UNIT
@@ -112,7 +109,7 @@ def drop_files_after(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQ
                 if end == queue.maximum and queue not in state.too_long and queue not in state.suspects:
                     parts.report.finding(
                         "warning",
-                        f"after its end, unit {end:,}, lie bytes of no message; they are taken out",
+                        f"the bytes after its end, unit {end:,}, belong to no message; they are taken out",
                         queue_name(queue),
                         end * UNIT,
                     )
@@ -123,8 +120,8 @@ def drop_files_after(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQ
 
 
 def drop_files_before(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue, unit: int) -> None:
-    """Take away the files before the one of `unit`, for a queue that begins with it: their units do not
-    hold."""
+    """Take away the files before the one of `unit`, for a queue that begins with it: their units are not
+    valid."""
     contradicted = state.contradicted.get(queue)
     if queue.maximum and (contradicted is None or parts.units.states_unit(queue, contradicted.first - 1)):
         return

@@ -110,8 +110,8 @@ def find_queue_end(
         return
     following = parts.ends.next_offset(queue.topic, queue.queue_id)
     if 0 < end < following and reached > parts.ends.position and parts.units.states_unit(queue, end - 1):
-        # Since the record was written, another broker deleted the topic and made it again with numbers from
-        # 0.
+        # Since the record was written, another broker deleted the topic and created it again, with numbers
+        # from 0 on.
         parts.ends.drop(queue.topic, queue.queue_id)
         note_deleted_topic(parts, queue.topic, parts.ends.position)
         return
@@ -132,19 +132,19 @@ def find_queue_end(
         if suspect is None:
             parts.report.finding(
                 "warning",
-                f"after its end, unit {following:,}, lie units of no message; they are taken out",
+                f"the units after its end, unit {following:,}, belong to no message; they are taken out",
                 queue_name(queue),
                 following * UNIT,
             )
         queue.start_at(following)
         queue.row[c.Q_LOG_END] = state.proof.log_end_of(queue)
     if suspect is None and end >= following and BOUND not in state.proof.rows(queue):
-        queue.row[c.Q_RECORDED] = following  # else the next round records its files and their sums
+        queue.row[c.Q_RECORDED] = following  # otherwise the next round records its files and their sums
 
 
 def _judge_unrecorded(parts: RecoveryParts, state: RecoveryState, queue: ConsumeQueue) -> None:
-    """Suspect a queue that a damaged record of ends does not have, if it has units of records before the
-    place up to which the record knows the log.
+    """Suspect a queue that a damaged record of ends does not have, if the queue has units of records below
+    the log position of the record of ends.
 
     Its file may be another queue's: units before that place are not compared, and would determine the queue's
     next number. A record that is whole may lack a queue that this broker rebuilt; such a queue is not
@@ -161,9 +161,9 @@ def _judge_unrecorded(parts: RecoveryParts, state: RecoveryState, queue: Consume
     ):
         first = queue.files[0].base // UNIT
         state.suspects[queue] = Suspect(
-            queue, first, parts.log.minimum, "the record of ends does not know its units"
+            queue, first, parts.log.minimum, "its units are not in the record of ends"
         )
-        what = f"the record of ends does not know the queue, though it knows the log beyond unit {first:,}"
+        what = f"the record of ends lacks the queue, though it covers the log beyond unit {first:,}"
         parts.report.finding(
             "warning",
             f"{what}; it is made again from the log, from {parts.log.minimum:,} on",

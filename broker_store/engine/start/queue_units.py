@@ -27,7 +27,8 @@ NEVER = 1 << 62  # a log offset above all others
 
 
 class QueueEnd(NamedTuple):
-    """The number after a queue's last unit, and where that one's record ends in the log, 0 for none."""
+    """The number after a queue's last unit, and the log offset where the record of that unit ends, 0 for
+    none."""
 
     following: int
     log_end: int
@@ -44,8 +45,8 @@ class QueueUnits:
         with self._disk.open_reader(path) as reader:
             return queue_unit.decode(reader.read(0, UNIT))
 
-    def first_of_life(self, queue: ConsumeQueue) -> int:
-        """Return the log offset of unit 0, -1 without one."""
+    def log_offset_of_first(self, queue: ConsumeQueue) -> int:
+        """Return the log offset to which unit 0 points, -1 without such a unit."""
         if not queue.files or queue.files[0].base:
             return -1
         unit = queue_unit.decode(queue.files[0].map().read(0, UNIT))
@@ -54,8 +55,8 @@ class QueueUnits:
     # Ends of queues -------------------------------------------------------------------------------
 
     def units_below(self, queue: ConsumeQueue, files: list[MappedFile], log_offset: int) -> tuple[int, int]:
-        """Return (number after the last good unit of a record that ends at or below `log_offset`, where that
-        record ends, 0 for none)."""
+        """Return (number after the last good unit of a record that ends at or below `log_offset`; the log
+        offset where that record ends, 0 for none)."""
         least = Words(1)
         end = files[0].base // UNIT if files else 0
         for file in files:
@@ -88,8 +89,8 @@ class QueueUnits:
         return QueueEnd(end, 0 if unit.is_pre_blank else unit.log_offset + unit.size)
 
     def end_beyond(self, queue: ConsumeQueue) -> int:
-        """Return where the record of the queue's next unit in the file ends, 0 without one: it points beyond
-        the log."""
+        """Return the log offset where the record of the unit at the queue's end in its file ends: that unit
+        points beyond the log. 0 without such a unit."""
         unit = queue.unit_in_files(queue.maximum)
         return (
             unit.log_offset + unit.size if unit is not None and unit.is_data and not unit.is_pre_blank else 0
@@ -110,17 +111,19 @@ class QueueUnits:
             and unit.log_offset + unit.size <= self._log.minimum
         )
 
-    # How many -------------------------------------------------------------------------------------
+    # Numbers of units -----------------------------------------------------------------------------
 
     def units_in(self, queue: ConsumeQueue) -> int:
-        """Return how many units of messages the queue's files hold, or were recorded."""
+        """Return how many units of messages the queue's files hold, or how many were recorded if that is
+        more."""
         end = self.units_below(queue, queue.files, NEVER)[0]
         return max(end, self._ends.next_offset(queue.topic, queue.queue_id)) - (
             queue.files[0].base // UNIT if queue.files else 0
         )
 
     def units_beyond(self, queue: ConsumeQueue, log_end: int) -> int:
-        """Return how many units of records beyond `log_end` the queue's files hold, or were recorded."""
+        """Return how many units of records beyond `log_end` the queue's files hold, or how many were recorded
+        if that is more."""
         here = self.units_below(queue, queue.files, log_end)[0]
         all_units = self.units_below(queue, queue.files, NEVER)[0]
         return max(0, all_units - here, self._ends.next_offset(queue.topic, queue.queue_id) - here)

@@ -20,8 +20,8 @@ The log alone decides what exists. Each step is a module of this folder:
 2. Close the holes of queues, find the end of each (a zero unit, a step back), and compare it with the record
    of ends: a queue that is not as recorded is damaged. It is copied to lost+found, and built again from its
    last proved unit on.
-3. Choose the file to scan from: after a crash by the checkpoint's stamps, after a stop in order by what the
-   queues know (docs/spec/store-behaviour.md sections 4.2 and 4.3).
+3. Choose the file to scan from: after a crash by the checkpoint's stamps, after a stop in order by how far
+   the queues cover the log (docs/spec/store-behaviour.md sections 4.2 and 4.3).
 4. Scan from there, record by record, to the first that is not good: the log's end. On the way each record is
    compared with its unit and its index entries, up to the first of which anything is missing.
 5. Decide what that end is. Above the checkpoint's log stamp it is the ordinary end of a crash, unless the
@@ -97,7 +97,7 @@ from broker_store.kernels import context as c
 
 
 class Recovery:
-    """One run. Afterwards `log_end` of the report and the queues' next offsets are set."""
+    """One run of recovery. After it, `log_end` of the report and the queues' next offsets are set."""
 
     def __init__(self, store: StoreParts, read_config: Callable[[str], str | None], last_start: LastStart):
         """`read_config` returns the text of a file in config/, None without it. `last_start` is the newest
@@ -167,7 +167,8 @@ class Recovery:
             for queue in parts.queues:
                 drop_if_deleted(parts, state, queue)
                 close_holes(parts, state, queue)
-                # Another file may be the first now, where a torn one did not say it
+                # Another file may be the first now: the one before may have been torn, so that its first
+                # unit could not be read
                 drop_if_deleted(parts, state, queue)
                 find_queue_end(parts, state, queue, clean)
             if state.lost_begin is not None and not is_exact:
@@ -193,7 +194,7 @@ class Recovery:
             demand_end(parts, state, end)
             if state.is_end_lost:
                 record_next_offsets(parts, state, end)
-        # Below `agreed` queues and index hold all that the log says.
+        # Below `agreed` queues and index hold all that the log holds.
         agreed = end if agreement.end is None else agreement.end
         headless = {queue for queue in parts.queues if is_headless(parts, state, queue, agreement)}
         # How the queues will be after step 6, which the rehearsal begins with
@@ -216,9 +217,9 @@ class Recovery:
         cut_log(parts, end)
         with report.step("lower the checkpoint's stamps") as step:
             step.detail = (
-                "they claimed more than there is"
+                "they were above the log's last record"
                 if lower_stamps(parts, state)
-                else "they claim no more than there is"
+                else "they are not above the log's last record"
             )
         with report.step("cut queues at the log's end") as step:
             cut = sum(cut_queue(parts, state, queue, kept[queue]) for queue in parts.queues if queue in kept)

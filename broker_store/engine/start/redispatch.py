@@ -157,7 +157,7 @@ class Redispatch:
         if not parts.settings.accept_damage:
             return after_lost(parts, offset)
         if (found := parts.records.whole_record_at(offset)) is not None:
-            return self._leave_out(found, offset, "a queue that cannot be")
+            return self._leave_out(found, offset, "a queue that cannot exist")
         known = len(bridge.passed)
         following = bridge.following(offset)
         if len(bridge.passed) > known:
@@ -172,7 +172,7 @@ class Redispatch:
     # Actions --------------------------------------------------------------------------------------
 
     def _start_over(self, queue: ConsumeQueue, unit: int) -> None:
-        """Let the walk begin again where the queue is complete, or at the begin of the log."""
+        """Begin the walk again where the queue is complete, or at the begin of the log."""
         walked_from = self._way_back.walked_from
         self._parts.dispatcher.start_at(walked_from)
         if self._left_out is not None and walked_from <= self._left_out:
@@ -197,8 +197,8 @@ class Redispatch:
             return False
         self._state.bridged.add(queue)
         what = (
-            f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; reads "
-            f"of them say so"
+            f"messages {first:,} to {unit - 1:,} lay in damaged bytes of the log and are lost; a read "
+            f"of one answers that it is damaged"
         )
         parts.report.finding("error", what, queue_name(queue), first * UNIT)
         return True

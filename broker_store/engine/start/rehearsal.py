@@ -30,13 +30,13 @@ from broker_store.engine.start.stated_places import after_lost, after_misnumbere
 from broker_store.errors import DamagedStoreError
 from broker_store.kernels import context as c
 
-_SCRATCH_UNITS = 4096  # that a queue may take between two stops of the kernel
+_SCRATCH_UNITS = 4096  # units that a queue may take between two stops of the kernel
 
 
 @dataclass
 class WayBack:
-    """How far dispatch has gone back for queues with holes. `begins_record` returns whether a good record
-    begins at a log offset."""
+    """The log offset to which dispatch has gone back for queues with holes. `begins_record` returns whether a
+    good record begins at a log offset."""
 
     start: int
     log_minimum: int
@@ -236,7 +236,7 @@ def rehearse(
                 ends[recorded].following,
                 following,
                 parts.root,
-                "put placeholders there, which say so to who reads them",
+                "put placeholders there, from which consumers learn that the messages are lost",
             )
     if state.has_bad_part and not state.proof.is_exact:
         for queue, following in find_given(parts, state, end).items():
@@ -246,7 +246,7 @@ def rehearse(
                     ends[queue].following,
                     following,
                     parts.root,
-                    "put placeholders there, which say so to who reads them",
+                    "put placeholders there, from which consumers learn that the messages are lost",
                 )
     return (
         f"the log from {dispatch_from:,} on can be dispatched"

@@ -1,4 +1,5 @@
-"""What a start found and did. Any thread may read it while it is being written; it is kept as a record.
+"""The report of a start: what it found and did. Any thread may read it while it is written; it is kept as a
+start record.
 
 Everything in it is bounded: of steps, findings and tried files the first are kept, and the others counted.
 Facts have fields of their own; `detail` and `what` are sentences for people.
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from broker_store.engine.status.store_facts import LostAndFound
 from broker_store.units import fields_of
 
-MAX_STEPS = 200  # more of one name in a row, such as scanned files, are joined to one
+MAX_STEPS = 200  # beyond that, steps of one name in a row, such as scanned files, are joined to one
 MAX_FINDINGS = 200
 MAX_TRIED = 100  # log files tried as the start of the scan
 MAX_QUEUES_CUT = 100
@@ -48,7 +49,7 @@ class Step:
 
 @dataclass
 class CutMessages:
-    """Whole messages that are cut with the log's end: by queue how many and between which offsets.
+    """Whole messages that are cut with the log's end: by queue their number, their first and last offset.
 
     `searched_to` is the log offset from which on no record was read, None when all were.
     """
@@ -124,7 +125,7 @@ class RecoveryReport:
     purpose: str = "start"  # or inspect, dry run, lab
     # The file sizes of the settings, by which later starts judge files of other lengths
     sizes: dict[str, int] | None = None
-    # ASYNC_FLUSH or SYNC_FLUSH: whether a unit of this run says that its record was synced
+    # ASYNC_FLUSH or SYNC_FLUSH: with the latter a unit of this run proves that its record was synced
     flush_disk_type: str = ""
     delay_levels: str = ""  # messageDelayLevel, by which the units of waiting messages are judged
     kind: str = "unknown"
@@ -167,7 +168,7 @@ class RecoveryReport:
         self._ended = False
 
     def begin(self, now_ms: int) -> None:
-        """Set the begin of the start to now: the store was made earlier."""
+        """Set the begin of the start to `now_ms`: this object was made earlier."""
         self.before_ms = max(0, now_ms - self._made_ms)
         self.started_ms = now_ms
         self.id = self.id or str(now_ms)
@@ -321,8 +322,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def time_text(ms: int) -> str:
-    """Return a time of a record or of the checkpoint for a sentence; one that no calendar has (the bytes may
-    be damaged) as its number."""
+    """Return a time of a record or of the checkpoint as text. A time that no calendar has (the bytes may be
+    damaged) is given as its number of ms."""
     if not 0 < ms < 253_402_300_800_000:
         return f"{ms:,} ms" if ms else "none"
     return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"

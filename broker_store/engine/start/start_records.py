@@ -1,9 +1,9 @@
 """Records of starts: what each found and did, as a small JSON file in the data directory, also for a start
 that failed or was killed.
 
-A record exists from the moment a start has the store, and is updated while the start runs. A record that
-still says `running` although its process is gone belongs to a start that was killed; the next start and every
-reader show it so.
+A record exists from the moment a start has the store, and is updated while the start runs. A record with the
+state `running` whose process is gone belongs to a start that was killed: every reader shows it as ended
+midway, and the next start writes that into the record.
 
     DIR/recoveries/recovery-<id>.json      id: the time of the start in ms, and a number after it if two
                                            have the same
@@ -173,8 +173,8 @@ def _last_start(disk: Disk, directory: Path, store: str) -> LastStart:
 def store_gone(last_start_ms: int) -> str:
     """Return a sentence: nothing is left of a store that a start opened."""
     return (
-        f"nothing of the store is here, which was opened at {time_text(last_start_ms)}: its disk is not "
-        f"mounted, or it was removed"
+        f"nothing is left of the store that was opened at {time_text(last_start_ms)}: its disk is not "
+        f"mounted, or the store was removed"
     )
 
 
@@ -230,6 +230,6 @@ def parsed(raw: bytes) -> dict | None:
         found |= {
             "state": ENDED_MIDWAY,
             "left_ms": None,
-            "error": f"its process ended in the middle of it, in the step “{found.get('step', '')}”",
+            "error": f"its process ended before the start did, in the step “{found.get('step', '')}”",
         }
     return found

@@ -1,4 +1,4 @@
-"""What a start works with: the loaded parts of the store, and what its steps have found so far.
+"""The data of one start: the loaded parts of the store, and what its steps have found so far.
 
 A step of recovery is a function of a module of this folder. It takes `RecoveryParts`, and `RecoveryState` too
 where it reads or writes what other steps found. So its signature says whether it depends on earlier steps.
@@ -72,7 +72,7 @@ class Contradicted:
         """Return the error of a start that does not accept damage."""
         file = log.file_holding(self.log_offset)
         return DamagedStoreError(
-            self.what(queue) + ": one of both is damaged",
+            self.what(queue) + ": one of the two is damaged",
             file=str(file.path),
             offset=self.log_offset - file.base,
             advice=f"Nothing was changed. `manage.py check_store {root} --plan` shows what a repair would "
@@ -141,10 +141,10 @@ class RecoveryParts:
 
 @dataclass
 class RecoveryState:
-    """What steps found for later ones, in the order of the steps that set it."""
+    """Results of steps that later steps use, in the order of the steps that set them."""
 
-    # Answers whether queues and index are as the record of ends says. Set before step 1, and again after it,
-    # when the begin of the log is known.
+    # Compares queues and index with the record of ends. Set before step 1, and again after it, when the begin
+    # of the log is known.
     proof: Proof
 
     # 1. Load -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whether the queue place that a record states can be right.
+"""Checks of the queue place that a record states: whether it can be right.
 
 Only the body of a record has a CRC in every store. Its queue, number, topic and flags may be damaged and
 still be possible values. So the place is compared with the queue's unit, the records after it, the record of
@@ -126,8 +126,8 @@ def _is_misnumbered(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: in
 
 
 def _has_room(parts: RecoveryParts, queue: ConsumeQueue, unit: int, at: int) -> bool:
-    """Return whether as many records as `unit` says may lie before `at`, or lay there by the record of ends
-    and are lost."""
+    """Return whether `unit` records have room before log offset `at`. Those that the record of ends counts
+    need none there, since they may be lost."""
     return (unit - parts.ends.next_offset(queue.topic, queue.queue_id)) * MIN_RECORD <= at
 
 
@@ -140,7 +140,8 @@ def is_contradicted(
     at: int,
     is_log_damaged: bool,
 ) -> bool:
-    """Return whether the record at `at` states `unit`, where `following` follows, and cannot be right.
+    """Return whether the number `unit` that the record at `at` states cannot be right; `following` is the
+    queue's next number.
 
     That is so if a later record of the queue has a number of the hole, or if it is the only record of a queue
     that no other file has, in a log that has lost nothing. Later records are read as far as `records_from`

@@ -43,8 +43,8 @@ def is_sound(queue: ConsumeQueue, unit: int) -> bool:
 
 
 class Unproved:
-    """The worker's step over all these files. `on_queue(queue, file name, log offset)` and `on_index(file
-    name)` are called for damage."""
+    """The comparison of all these files; `step` is run by a worker. For damage it calls `on_queue(queue, file
+    name, log offset where the file's last recorded record ends)` and `on_index(file name)`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the broker of this process knows of its store beyond the files (broker_store/facts/store_facts.py)."""
+"""Facts of the store that only the running broker has, not the files (broker_store/facts/store_facts.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mqadmin.facts.waiting import MessageFate
 
 
 class BrokerFacts:
-    """For one scan, in a thread. `call` runs each question on the loop; positions are asked for once."""
+    """The facts for one scan, read in a thread. `call` runs a function on the loop; positions are read
+    once."""
 
     source = "measured in the running broker"
 

@@ -1,4 +1,5 @@
-"""Scans of what is in memory of the store's files, one for all who ask within some seconds."""
+"""Scans that measure which parts of the store's files are in memory, one for all callers within some
+seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.reading import reading_facts
 from mqadmin.facts.cache import CachePicture, ReadingGroup
 
-CACHED_S_PER_CPU_S = 100  # pages that show it take at most a hundredth of a core
+CACHED_S_PER_CPU_S = 100  # so these scans take at most a hundredth of a core
 SUMS = (
     "reads",
     "messages",
@@ -28,7 +29,7 @@ SUMS = (
 
 
 class CacheScans:
-    """The newest scan of the files of a running broker's store; for threads."""
+    """The newest scan of the files of a running broker's store. For threads, not for the loop."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -44,7 +45,7 @@ class CacheScans:
         places, complete = cache.read_positions(directory, known.offsets, known.wrote)
         if not complete:
             most = cache.MAX_GROUP_QUEUES
-            reason = f"the places of groups in {most:,} queues were looked up, and there are more"
+            reason = f"the read positions of groups in {most:,} queues were found; there are more"
             picture = replace(picture, complete=False, reason=picture.reason or reason)
         return CachePicture(**fields_of(picture), groups=_groups(known.reads, places), reads=known.totals)
 

@@ -1,4 +1,4 @@
-"""Scans of the store that take long, one for all callers that ask for the same thing."""
+"""A cache of long scans of the store: one scan serves all callers that ask for the same."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 from broker_store import throttle
 
-FRESH_S = 3.0
+FRESH_S = 3.0  # the least time that a result serves
 MAX_KEPT = 200
 Value = TypeVar("Value")
 
 
 class CachedScans:
-    """For threads. A scan serves all callers for FRESH_S, or for `cached_s_per_cpu_s` times the processor
-    time that it took, if that is longer. So ten browsers cost one scan, and with 100 they take at most a
-    hundredth of a core together. There is one scan at a time. A throttled one (broker_store/throttle.py) goes
-    on at full speed while a caller waits that is not throttled."""
+    """A cache of scans, for threads. The result of a scan serves all callers for FRESH_S, or for
+    `cached_s_per_cpu_s` times the processor time that the scan took, if that is longer. So ten browsers cost
+    one scan, and with `cached_s_per_cpu_s` = 100 all take at most a hundredth of a core together. There is
+    one scan at a time. A throttled scan (broker_store/throttle.py) goes on at full speed while a caller that
+    is not throttled waits for it."""
 
     def __init__(self, cached_s_per_cpu_s: int):
         self._cached_s_per_cpu_s = cached_s_per_cpu_s
@@ -28,8 +29,8 @@ class CachedScans:
         self._kept: dict[Hashable, tuple[float, Hashable, Any]] = {}
 
     def of(self, key: Hashable, make: Callable[[], Value], mark: Hashable = None) -> Value:
-        """What was scanned lately; a caller that comes during a scan waits for it. With a `mark` it serves
-        until that is another, and then as long as any."""
+        """Return the result of `make` for `key`, of this call or of a recent one. A caller that comes during
+        a scan waits for it. With a `mark`, a result also serves later, as long as the mark is equal."""
         me = object()
         if throttle.current() is None:
             self._waiting.add(me)
@@ -51,7 +52,7 @@ class CachedScans:
             self._waiting.discard(me)
 
     def _scan(self, make: Callable[[], Value]) -> tuple[Value, float]:
-        """What it gave, and the processor time it took."""
+        """Return the result of `make`, and the processor time that it took in seconds."""
         began = time.thread_time()
         self._throttled = throttle.current()
         self._stop_throttling()
@@ -61,8 +62,9 @@ class CachedScans:
             self._throttled = None
 
     def _stop_throttling(self) -> None:
-        """Called by each caller that is not throttled, and by the scan when it begins: neither can miss the
-        other."""
+        """Let the scan under way run at full speed, if a caller waits that is not throttled.
+
+        Each such caller calls this, and a scan when it begins, so that neither can miss the other."""
         throttled = self._throttled
         if throttled is not None and self._waiting:
             throttled.stop_throttling()

@@ -1,9 +1,8 @@
 """The cluster of a broker that runs in this process.
 
-Plain methods belong to the thread of the event loop; `call` runs one there for a thread that is not it (sync
-views, the admin). Coroutines belong to the loop too, and read what may not be in memory in threads of their
-own. Nothing here keeps what it measured, but for scans of the store's files, which are shared
-(cached_scans.py).
+Plain methods run on the thread of the event loop; another thread (sync views, the admin) runs one there with
+`call`. Coroutines run on the loop too, and read what may not be in memory in threads of their own. Nothing
+here keeps what it measured, except scans of the store's files, which are shared (cached_scans.py).
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ Value = TypeVar("Value")
 class EmbeddedCluster:
     """See mqadmin.cluster.protocol.Cluster.
 
-    The store of `process` exists from the beginning, its parts when the broker runs. Without a process (the
-    dashboard alone) no broker ever runs. `children` returns the state of what runs beside the broker, `jobs`
-    counts of jobs.
+    The store of `process` exists from the beginning, its parts while the broker runs. Without a process (the
+    dashboard alone) no broker ever runs. `children` returns the state of the child processes, `jobs` counts
+    of jobs.
     """
 
     def __init__(self, process: BrokerProcess | None = None, loop: asyncio.AbstractEventLoop | None = None):

@@ -1,9 +1,9 @@
-"""How the broker is: one sentence for the overview, made of everything that is known to be wrong.
+"""The condition of the broker: one sentence for the overview, made of everything that is known to be wrong.
 
-`judge` is the whole rule. It takes signs that were measured elsewhere (signs.py), so it reads nothing and
-has one answer. Each sign that is bad enough becomes a notice with its number and the page that shows more;
-the most severe one gives the sentence. A sign that could not be measured is a notice too: what is not known
-is not good.
+`judge` has the whole rule. It takes signs that were measured elsewhere (signs.py) and reads nothing itself,
+so equal signs give equal results. Each sign that is bad enough becomes a notice, with its number and the page
+that shows more; the most severe notice gives the sentence. A sign that could not be measured is a notice too:
+what is unknown is not good.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.facts.condition import Condition, Notice
 from mqadmin.templatetags.units import duration_text, moment_text
 
-Bad = Literal["bad", "warn", "unknown"]  # how bad a notice is
-ORDER: tuple[Bad, ...] = ("bad", "warn", "unknown")
+Severity = Literal["bad", "warn", "unknown"]  # of a notice
+ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown")
 
-MIN_GROWTH = 100  # messages: sends and pulls in turn make a lag grow and shrink by less
-# Of what came in: less, from one sample to the next, may come of sends and pulls in turn
+MIN_GROWTH = 100  # messages; by less a lag grows and shrinks where sends and pulls alternate
+# Of the messages that came in: from one sample to the next a lag may grow by less where sends and pulls
+# alternate
 MIN_GROWTH_SHARE = 0.1
-MIN_STEADY_SHARE = 0.01  # of what came in, if the least lag of each third of the time was above that before
-SOON_MS = 3_600_000  # a refusal that is so near is bad
-NOTED_PAUSE_S = 1.0  # a client that waits so long for an answer notices it
-AHEAD_MS = 24 * 3_600_000  # one that is farther away than this is not worth a notice
-# Messages are taken, or are not expected to be
+# Of the messages that came in, if the least lag of each third of the time was above that of the third before
+MIN_STEADY_SHARE = 0.01
+SOON_MS = 3_600_000  # a refusal expected within this time is bad
+MIN_NOTED_PAUSE_S = 1.0  # a client notices when it waits so long for an answer
+MAX_AHEAD_MS = 24 * 3_600_000  # a refusal expected later than this gives no notice
+# Flags with which messages are accepted, or need not be
 NOTED_FLAGS = frozenset(
     {"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"}
 )
-# What the store answers to a message that no store would take.
+# Statuses of a message that any store would refuse.
 _OF_THE_MESSAGE = {
     PutStatus.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED,
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
     PutStatus.WHEEL_TIMER_NOT_ENABLE,
 }
-# Refusals of a send for how the store is, or by its flag. Others are for what the send itself is, as a bad
-# topic name or a body that is too large.
+# Causes of refused sends that lie in the state of the store or in a flag. The other causes lie in the send
+# itself, such as a bad topic name or a body that is too large.
 SEND_CAUSES = frozenset(status.name for status in PutStatus if status not in _OF_THE_MESSAGE) | {
     "disk full",
     "no room",
@@ -55,18 +57,18 @@ _WORDS = {
     "MESSAGE_ILLEGAL": "message too large or malformed",
     "PROPERTIES_SIZE_EXCEEDED": "properties too large",
 }
-# Failures of a read or another request by a file of the store.
+# Causes of requests that failed because of a file of the store.
 FAILED_CAUSES = frozenset({StoreError.cause, DamagedStoreError.cause})
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The lag of a group, and by how much it grew over a stretch of time, in which `came` messages came into
+    """The lag of a group in messages, and its growth over `over_ms`. In that time `came` messages came into
     its queues.
 
-    `steadily` is by how much the least lag of the stretch's last third is above that of its first, if it rose
-    in between as well; 0 if it did not, or there are too few samples to know. `has_stopped`: it grew in that
-    time, and does so no more.
+    `steadily` is by how much the least lag of the last third of that time is above that of the first third,
+    if it rose in the second third as well; 0 if it did not, or if there are too few samples. `has_stopped`:
+    the lag grew in that time, and does not grow any more.
     """
 
     group: str
@@ -88,8 +90,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """When sends will be refused for lack of room, by the disk's forecast. `at_ms` None: not within the
-    forecast."""
+    """The time at which sends will be refused for lack of room, by the disk's forecast, and the use of the
+    disk then. `at_ms` None: not within the forecast."""
 
     percent: int
     is_reached: bool
@@ -98,7 +100,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What was measured; None is "could not be measured"."""
+    """The measured values by which the condition is judged; None: it could not be measured."""
 
     now_ms: int
     state: str
@@ -112,13 +114,13 @@ class Signs:
     findings: int | None = 0  # of the last check of the store, worse than harmless
     database_failed: str = ""  # why; "" when it answers
     samples_failed: str = ""  # why; "" when they are taken
-    pause: Pause | None = None  # the longest of late
-    withheld: Withheld | None = None  # write permission that the own name server does not give out
+    pause: Pause | None = None  # the longest of the last 5 minutes
+    withheld: Withheld | None = None  # write permission that this process's name server does not give out
     refused_sends: Mapping[str, int] = field(default_factory=dict)  # of `refused`
 
 
 def judge(signs: Signs) -> Condition:
-    """The notices that signs give, the most severe first, and the sentence that stands above them."""
+    """Return the notices that signs give, the most severe first, and the sentence of the condition."""
     notices = [
         *_of_state(signs),
         *_of_flags(signs),
@@ -138,7 +140,7 @@ def judge(signs: Signs) -> Condition:
     more = len(notices) - 1
     first = notices[0].sentence
     if notices[0].severity == "unknown":
-        first = f"Nothing is known to be wrong, but not everything is known. {first}"
+        first = f"Nothing is known to be wrong, but some things are unknown. {first}"
     return Condition(
         severity=notices[0].severity,
         sentence=first + (f" And {more} more." if more else ""),
@@ -147,7 +149,7 @@ def judge(signs: Signs) -> Condition:
 
 
 def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
-    """The same of a broker that does not serve: nothing but its state is known."""
+    """Return the condition of a broker that does not serve: only its state is known."""
     return Condition(
         severity="warn" if state not in ("failed", "closed") else "bad",
         sentence=sentence,
@@ -155,14 +157,16 @@ def judge_state(now_ms: int, state: str, sentence: str) -> Condition:
     )
 
 
-def _notice(severity: Bad, kind: str, sentence: str, number: int | None, page: str, of: str = "") -> Notice:
+def _notice(
+    severity: Severity, kind: str, sentence: str, number: int | None, page: str, of: str = ""
+) -> Notice:
     return Notice(severity=severity, kind=kind, sentence=sentence, number=number, page=page, of=of)
 
 
 def _of_state(signs: Signs) -> list[Notice]:
     if signs.state == "running":
         return []
-    severity: Bad = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
+    severity: Severity = "bad" if signs.state in ("failed", "closed", "read_only") else "warn"
     if signs.state == "read_only" and any(name in NOTED_FLAGS for name, _ in signs.flags):
         severity = "warn"
     is_of_start = signs.state != "read_only" or any(name == "inspect" for name, _ in signs.flags)
@@ -176,7 +180,7 @@ def _of_flags(signs: Signs) -> list[Notice]:
         _notice(
             "warn" if name in NOTED_FLAGS else "bad",
             "flag",
-            f"The store notes: {cause.rstrip('.')}.",
+            f"The store reports: {cause.rstrip('.')}.",
             None,
             "store",
             name,
@@ -190,23 +194,25 @@ def _of_routes(signs: Signs) -> list[Notice]:
         return []
     found = signs.withheld
     which = "" if found.topics == found.of else f" for {found.topics:,} of {found.of:,} topics"
-    said = (
+    text = (
         f"The name server gives out {found.broker} without write permission{which}: clients cannot send; "
         f"{found.remedy}."
     )
-    return [_notice("bad", "routes", said, found.topics, "topics")]
+    return [_notice("bad", "routes", text, found.topics, "topics")]
 
 
 def _of_refused(signs: Signs) -> list[Notice]:
     if signs.refused is None:
-        return [_notice("unknown", "refused", "What was refused is not known.", None, "store_write")]
+        return [
+            _notice("unknown", "refused", "The number of refused requests is unknown.", None, "store_write")
+        ]
     found, minutes = [], RECENT_MS // 60_000
     if failed := sum(signs.refused[cause] for cause in signs.refused.keys() & FAILED_CAUSES):
-        said = (
+        text = (
             f"{failed:,} {'request' if failed == 1 else 'requests'} failed in the last {minutes} minutes "
             f"because of a file of the store; the broker's log names it."
         )
-        found.append(_notice("bad", "failed", said, failed, "doctor"))
+        found.append(_notice("bad", "failed", text, failed, "doctor"))
     by_the_store = {cause: count for cause, count in signs.refused.items() if cause in SEND_CAUSES}
     by_themselves = {
         cause: count
@@ -232,17 +238,17 @@ def _of_refused(signs: Signs) -> list[Notice]:
         counts = {cause: count for cause, count in counts.items() if count > 0}
         if counts:
             count, worst = sum(counts.values()), max(sorted(counts), key=lambda cause: counts[cause])
-            said = (
+            text = (
                 f"{count:,} {one if count == 1 else many} {'was' if count == 1 else 'were'} refused in "
                 f"the last {minutes} minutes, "
                 f"{'' if len(counts) == 1 else f'{counts[worst]:,} of them '}for “{words_of(worst)}”."
             )
-            found.append(_notice(severity, "refused", said, count, "store_write"))
+            found.append(_notice(severity, "refused", text, count, "store_write"))
     return found
 
 
 def words_of(cause: str) -> str:
-    """A cause as it stands in a sentence."""
+    """Return a cause of refusals as it is written in a sentence."""
     if cause in _WORDS:
         return _WORDS[cause]
     return cause.replace("_", " ").lower() if cause.isupper() else cause
@@ -250,7 +256,7 @@ def words_of(cause: str) -> str:
 
 def _of_disk(signs: Signs) -> list[Notice]:
     if signs.disk is None:
-        return [_notice("unknown", "disk", "The forecast of the disk is not known.", None, "disk")]
+        return [_notice("unknown", "disk", "The forecast of the disk is unknown.", None, "disk")]
     mark = signs.disk
     if mark.is_reached:
         return [
@@ -258,7 +264,7 @@ def _of_disk(signs: Signs) -> list[Notice]:
                 "bad", "disk", f"The disk is {mark.percent} % full: sends are refused.", mark.percent, "disk"
             )
         ]
-    if mark.at_ms is None or mark.at_ms - signs.now_ms > AHEAD_MS:
+    if mark.at_ms is None or mark.at_ms - signs.now_ms > MAX_AHEAD_MS:
         return []
     left = max(0, mark.at_ms - signs.now_ms)
     return [
@@ -273,9 +279,9 @@ def _of_disk(signs: Signs) -> list[Notice]:
 
 
 def _of_findings(signs: Signs) -> list[Notice]:
-    if signs.findings is None and signs.failed_jobs is not None:  # else the notice of jobs says it
-        said = "What the last check of the store found is not known."
-        return [_notice("unknown", "damage", said, None, "doctor")]
+    if signs.findings is None and signs.failed_jobs is not None:  # otherwise the notice of jobs states it
+        text = "The result of the last check of the store is unknown."
+        return [_notice("unknown", "damage", text, None, "doctor")]
     if not signs.findings:
         return []
     one = signs.findings == 1
@@ -293,7 +299,7 @@ def _of_findings(signs: Signs) -> list[Notice]:
 
 def _of_lags(signs: Signs) -> list[Notice]:
     if signs.lags is None:
-        return [_notice("unknown", "lag", "Whether the lag of groups grows is not known.", None, "groups")]
+        return [_notice("unknown", "lag", "It is unknown whether the lag of groups grows.", None, "groups")]
     growing = sorted((lag for lag in signs.lags if lag.is_growing), key=lambda lag: (-lag.grown, lag.group))
     return [
         _notice(
@@ -310,8 +316,8 @@ def _of_lags(signs: Signs) -> list[Notice]:
 
 
 def _waiting(signs: Signs) -> str:
-    """What follows the good sentence: a lag that does not grow is nothing wrong, but it is shown on the first
-    page."""
+    """Return the sentence on lags that follows the good sentence: a lag that does not grow is not an error,
+    but the first page shows it."""
     behind = [lag for lag in signs.lags or () if lag.lag >= MIN_GROWTH]
     if not behind:
         return ""
@@ -323,14 +329,15 @@ def _waiting(signs: Signs) -> str:
 
 
 def _of_pause(signs: Signs) -> list[Notice]:
-    if signs.pause is None or signs.pause.seconds <= NOTED_PAUSE_S:
+    if signs.pause is None or signs.pause.seconds <= MIN_NOTED_PAUSE_S:
         return []
     lasted_ms = round(signs.pause.seconds * 1000)
     at = (moment_text(signs.pause.at_ms) or "")[11:19]
-    said = (
-        f"The broker's loop did not turn for {duration_text(lasted_ms)} at {at} UTC: no request was answered."
+    text = (
+        f"The broker's event loop was blocked for {duration_text(lasted_ms)} at {at} UTC: "
+        f"no request was answered."
     )
-    return [_notice("warn", "pause", said, lasted_ms, "store_write")]
+    return [_notice("warn", "pause", text, lasted_ms, "store_write")]
 
 
 def _of_jobs(signs: Signs) -> list[Notice]:
@@ -362,7 +369,7 @@ def _of_jobs(signs: Signs) -> list[Notice]:
             _notice(
                 "unknown",
                 "jobs",
-                "Whether jobs failed, and what the last check of the store found, is not known: the "
+                "It is unknown whether jobs failed and what the last check of the store found: the "
                 "queue of jobs does not answer.",
                 None,
                 "jobs",
@@ -374,11 +381,11 @@ def _of_jobs(signs: Signs) -> list[Notice]:
 def _of_database(signs: Signs) -> list[Notice]:
     if not signs.database_failed:
         return []
-    said = (
+    text = (
         f"The dashboard's database does not answer, so logins, tokens and the audit trail fail or are "
         f"lost: {signs.database_failed}."
     )
-    return [_notice("bad", "database", said, None, "")]
+    return [_notice("bad", "database", text, None, "")]
 
 
 def _of_samples(signs: Signs) -> list[Notice]:

@@ -1,4 +1,4 @@
-"""The dead letters of this process's store: what a job that sends them again would do."""
+"""The dead letters of this process's store, and the plan of a job that sends them again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_READ = 10_000  # records read for a plan: about a tenth of a second
 
 
 class EmbeddedDeadLetters(DeadLetters):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host, groups: EmbeddedGroups):
         self._host = host
@@ -32,7 +32,8 @@ class EmbeddedDeadLetters(DeadLetters):
         return _plan(parts, places, group, to, limit, left_out)
 
     def _places(self, group: str) -> tuple[BrokerParts, dict[int, int | None]]:
-        """The parts of the broker, and how far the dead letters of each queue were taken up."""
+        """Return the parts of the broker, and by queue the offset up to which its dead letters were taken
+        up."""
         self._groups.check_exists(group)
         parts, topic = self._host.parts, dead_letter_topic(group)
         return parts, {
@@ -52,8 +53,8 @@ def _plan(
     """Return what the job (mqadmin/jobs/dead_letters.py) would do now. For a thread: it reads at most
     MAX_READ records.
 
-    `places` has for each queue of the dead letters how far they were taken up before, `left_out` what was
-    left out of these.
+    `places` has by queue of the dead letters the offset up to which they were taken up before, `left_out` the
+    ranges of these that were left out.
     """
 
     def is_taken(topic: str) -> bool:
@@ -138,8 +139,7 @@ def _plan(
 
 
 class _TopicCounts:
-    """Counts dead letters by the topic that they are of ("" where they have no name of one), at most MAX_READ
-    of them."""
+    """Counts of dead letters by their original topic ("" where they do not name it), of at most MAX_READ."""
 
     def __init__(self, store: Store, topic: str):
         self._store, self._topic, self._read = store, topic, 0

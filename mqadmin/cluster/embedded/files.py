@@ -14,7 +14,7 @@ from mqadmin.facts.store import QueueFile
 
 
 class EmbeddedFiles(Files):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -67,5 +67,5 @@ class EmbeddedFiles(Files):
 
 
 def _chosen(files: list[StoreFile], kinds: Collection[str], topic: str | None) -> list[StoreFile]:
-    """The files of some kinds, or of all, and of one topic if it is named."""
+    """Return the files of the named kinds (all without one), and of one topic if it is named."""
     return [file for file in files if (not kinds or file.kind in kinds) and topic in (None, file.topic)]

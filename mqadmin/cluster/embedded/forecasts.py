@@ -1,7 +1,7 @@
 """The disk's forecast and the offset timelines of the broker of this process. For threads: files are read.
 
-What the broker knows (offsets of groups, ends of its queues) is copied at the beginning of a scan, in pieces
-that are whole each; all else is read from files by position.
+What the broker has in memory (offsets of groups, ends of its queues) is copied at the beginning of a scan, in
+pieces that are consistent each. All else is read from files by position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.cached_scans import CachedScans
 
-CACHED_S_PER_CPU_S = 20  # pages that show it take at most a twentieth of a core
+CACHED_S_PER_CPU_S = 20  # so these scans take at most a twentieth of a core
 
 
 class Forecasts:
@@ -34,7 +34,7 @@ class Forecasts:
         self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
     def disk(self) -> DiskFacts:
-        """Use, rate and marks."""
+        """Return the use of the disk, its rate of growth, and the marks at which something happens."""
 
         def make() -> DiskFacts:
             with self._scan(None, list(self.parts.offsets.everything())) as scan:
@@ -43,8 +43,8 @@ class Forecasts:
         return self._scans.of(("disk",), make)
 
     def disk_forecast(self, retention_hours: int | None = None) -> DiskForecast:
-        """The same with the files that go next, and what groups lose by it; as if files were kept for so
-        many hours."""
+        """Return the same with the files that are deleted next, and what groups lose by that; as if files
+        were kept for `retention_hours`."""
 
         def make() -> DiskForecast:
             with self._scan(retention_hours, list(self.parts.offsets.everything())) as scan:
@@ -53,7 +53,7 @@ class Forecasts:
         return self._scans.of(("forecast", retention_hours), make)
 
     def timeline(self, group: str, hours: int = 6) -> GroupTimeline:
-        """A group's queues over time, see facts/timeline.py."""
+        """Return a group's offsets over the last `hours` (broker_store/facts/timeline.py)."""
 
         def make() -> GroupTimeline:
             history, from_ms = self.parts.history, self.parts.clock() - hours * HOUR_MS

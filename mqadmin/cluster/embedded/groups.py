@@ -35,7 +35,7 @@ from mqadmin.facts.groups import (
     Subscription,
 )
 
-TIMED_QUEUES = 64  # of a group: each needs a read of a record for its lag in time
+MAX_TIMED_QUEUES = 64  # of a group; the lag in time of each queue needs a read of a record
 FIELDS = {
     "consume_enable": "consume_enable",
     "broadcast": "consume_broadcast_enable",
@@ -46,11 +46,12 @@ FIELDS = {
 
 
 class EmbeddedGroups(Groups):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
-        self._readers: dict[tuple[str, str, int], ClientChannel] = {}  # the one last seen to wait on a queue
+        # By group, topic and queue: the client that waited on the queue last
+        self._readers: dict[tuple[str, str, int], ClientChannel] = {}
 
     def counts(self) -> dict[str, int]:
         return self._host.listings.group_counts()
@@ -105,7 +106,9 @@ class EmbeddedGroups(Groups):
         for topic in row.topics:
             config = parts.topics.get(topic)
             for queue_id in range(config.read_queues) if config else []:
-                queues.append(self._queue(name, topic, queue_id, now_ms, timed=len(queues) < TIMED_QUEUES))
+                queues.append(
+                    self._queue(name, topic, queue_id, now_ms, timed=len(queues) < MAX_TIMED_QUEUES)
+                )
         retries, letters = names.retry_topic(name), names.dead_letter_topic(name)
         return GroupDetail(
             **fields_of(row),
@@ -179,10 +182,11 @@ class EmbeddedGroups(Groups):
         )
 
     def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
-        """The client that reads a queue, as far as it is known: the one that holds its lock, the only one of
-        its group, or the one that was seen waiting on it and is still connected.
+        """Return the id of the client that reads a queue: the client that holds the queue's lock, the only
+        one of its group, or the one that last waited on the queue and is still connected. None if that is
+        unknown.
 
-        Clients share the queues out among themselves without a request to the broker.
+        Clients divide the queues among themselves without a request to the broker.
         """
         parts = self._host.parts
         owner = parts.locks.owner(group, (topic, queue_id), now_ms)
@@ -202,7 +206,7 @@ class EmbeddedGroups(Groups):
         return None if seen is None else seen.client_id
 
     def _kept(self, topic: str) -> int:
-        """How many messages a topic of a group's own holds; 0 if it does not exist."""
+        """Return the number of messages that a retry or dead letter topic holds; 0 if it does not exist."""
         store = self._host.parts.store
         return sum(
             store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
@@ -210,8 +214,8 @@ class EmbeddedGroups(Groups):
         )
 
     def _lag_in_retries(self, group: str) -> int | None:
-        """How many messages came back and were not taken again yet; None if messages came back and the group
-        has no position there."""
+        """Return the number of sent-back messages that the group has not read again yet; None if there are
+        some and the group has no offset in its retry topic."""
         topic = names.retry_topic(group)
         lag = self._host.listings.lag(group, topic)
         return 0 if lag is None and not self._kept(topic) else lag
@@ -240,7 +244,7 @@ class EmbeddedGroups(Groups):
 
     def _check_not_system(self, name: str) -> None:
         if self._host.parts.groups.is_system(name):
-            raise Problem("forbidden", f"{name} is a group of the broker's own", BROKERS_OWN_HINT)
+            raise Problem("forbidden", f"group {name} belongs to the broker itself", BROKERS_OWN_HINT)
 
     def reset_offsets(
         self,
@@ -287,7 +291,7 @@ class EmbeddedGroups(Groups):
 
 
 def _broker_fields(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of a group by the names of SubscriptionGroup."""
+    """Return settings of a group by the names that SubscriptionGroup has for them."""
     return {FIELDS[name]: value for name, value in settings.items()}
 
 

@@ -1,5 +1,5 @@
-"""What all parts of the embedded cluster share: the broker's process, its loop and the threads that read
-files."""
+"""The host of the embedded cluster, which all its parts share: the broker's process, its loop and the threads
+that read files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from broker_store.units import with_texts
 from mqadmin.cluster.embedded.listings import Listings
 from mqadmin.facts.overview import State
 
-CALL_SECONDS = 3.0
-RUN_SECONDS = 30.0  # of a coroutine that scans all topics in turns
-READ_THREADS = 2  # for browsing, beside the broker's own readers
+CALL_SECONDS = 3.0  # the longest wait for a call on the loop
+RUN_SECONDS = 30.0  # the longest wait for a coroutine that scans all topics in turns
+READ_THREADS = 2  # for pages and REST; the broker has readers of its own
 STARTING = "The broker is starting."
 ABSENT = "No broker runs in this process: it was started with --no-broker."
 SENTENCES = {
     "opening": STARTING,
     "starting": STARTING,
     "recovering": "The store is being recovered.",
-    "running": "Messages are taken and given.",
+    "running": "Serving.",
     "closed": "The broker is stopping.",
 }
 
@@ -37,10 +37,10 @@ Value = TypeVar("Value")
 
 
 class Host:
-    """The broker's process as the parts see it.
+    """The broker's process, for the parts of the cluster.
 
-    The store exists from the beginning, the broker's parts when the broker runs. Without a process (the
-    dashboard alone) both stay away.
+    The store exists from the beginning, the broker's parts while the broker runs. Without a process (the
+    dashboard alone) there is neither.
     """
 
     def __init__(self, process: BrokerProcess | None, loop: asyncio.AbstractEventLoop | None):
@@ -51,7 +51,7 @@ class Host:
 
     @property
     def process(self) -> BrokerProcess:
-        """Raises StoreClosedError before there is one."""
+        """The broker's process. Raises StoreClosedError without one."""
         if self._process is None:
             raise StoreClosedError(self.state().sentence)
         return self._process
@@ -63,7 +63,7 @@ class Host:
 
     @property
     def parts(self) -> BrokerParts:
-        """The parts of a broker that runs. Raises StoreClosedError while none does."""
+        """The parts of a running broker. Raises StoreClosedError while no broker runs."""
         parts, store = self.parts_or_none, self.store
         if parts is None or store is None or store.state in ("closed", "failed"):
             raise StoreClosedError(self.state().sentence)
@@ -71,7 +71,7 @@ class Host:
 
     @property
     def open_store(self) -> MessageStore:
-        """The store of a broker that runs. Raises StoreClosedError while none does."""
+        """The store of a running broker. Raises StoreClosedError while no broker runs."""
         process = self.process
         _ = self.parts
         return process.store
@@ -83,7 +83,7 @@ class Host:
 
     @property
     def listings(self) -> Listings:
-        """Topics and groups in an order. Raises StoreClosedError while no broker runs."""
+        """The listings of topics and groups. Raises StoreClosedError while no broker runs."""
         if self._listings is None or self._listings.parts is not self.parts:
             self._listings = Listings(self.parts)
         return self._listings
@@ -94,7 +94,8 @@ class Host:
         return self._state().state in ("running", "read_only")
 
     def state(self) -> State:
-        """Whether the broker serves. No login is needed to ask for it, so the sentence has no directory."""
+        """Return whether the broker serves, and why not. Callers without a login get it, so the sentence
+        names no directory."""
         found = self._state()
         return State(state=found.state, sentence=self.without_directories(found.sentence))
 
@@ -112,18 +113,19 @@ class Host:
             state = "starting"  # the ports are about to open
         sentence = SENTENCES.get(state, state)
         if state == "failed":
-            reason = (store.report.error or "the log says why").rstrip(".")
+            reason = (store.report.error or "the broker's log has the reason").rstrip(".")
             sentence = f"The broker did not start: {reason}."
         elif state in ("running", "read_only"):
             causes = "; ".join(store.flags.values())
             if state == "read_only":
-                sentence = f"Messages can be read, but none are taken: {causes}."
+                sentence = f"Messages can be read, but sends are refused: {causes}."
             elif causes:
-                sentence = f"{sentence} Noticed: {causes}."
+                sentence = f"{sentence} Note: {causes}."
         return State(state=state, sentence=sentence)
 
     def without_directories(self, value: Any) -> Any:
-        """A fact of the store without the path of its directory, which only the log may show."""
+        """Return a fact of the store without the path of the store's directory, which only the log may
+        show."""
         store = self.store
         if store is None:
             return value
@@ -139,8 +141,8 @@ class Host:
         return with_texts(value, without)
 
     def directory(self) -> StoreDirectory:
-        """The store's files, read by position as from outside; also while it starts. For a thread: each read
-        may wait for the disk. Raises StoreClosedError without a store."""
+        """Return the store's files, which are read by position as another process would; also while the store
+        starts. For a thread: each read may wait for the disk. Raises StoreClosedError without a store."""
         if self.store is None:
             raise StoreClosedError(self.state().sentence)
         settings = self.store.settings
@@ -152,7 +154,8 @@ class Host:
     def call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        """`function(*arguments)` on the loop's thread, from any other; TimeoutError after CALL_SECONDS."""
+        """Return `function(*arguments)`, run on the loop's thread; any thread may call this. Raises
+        TimeoutError after CALL_SECONDS, StoreClosedError when the loop has ended."""
         if self._loop is None or asyncio._get_running_loop() is self._loop:
             return function(*arguments, **named)
         answer: Future[Value] = Future()
@@ -176,8 +179,8 @@ class Host:
             raise
 
     def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
-        """The result of a coroutine that the loop runs, for a thread that is not its; TimeoutError after
-        RUN_SECONDS."""
+        """Return the result of a coroutine that the loop runs, for another thread. Raises TimeoutError after
+        RUN_SECONDS, StoreClosedError when the loop has ended."""
         if self._loop is None:
             return asyncio.run(coroutine)
         try:
@@ -194,6 +197,6 @@ class Host:
     async def in_thread(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        """`function(*arguments)` in one of the threads for browsing."""
+        """Return `function(*arguments)`, run in one of the READ_THREADS."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, functools.partial(function, *arguments, **named))

@@ -13,11 +13,11 @@ from mqadmin.cluster.embedded.slot_watch import SlotWatch
 from mqadmin.cluster.protocol import Index
 from mqadmin.facts.store import WatchedSlots
 
-CACHED_S_PER_CPU_S = 100  # pages that show chains take at most a hundredth of a core
+CACHED_S_PER_CPU_S = 100  # so scans of chains take at most a hundredth of a core
 
 
 class EmbeddedIndex(Index):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host

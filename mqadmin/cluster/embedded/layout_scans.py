@@ -1,6 +1,7 @@
-"""Scans of how topics lie in the log of the running broker's store.
+"""Scans of the places of topics in the log of the running broker's store.
 
-A scan from a start of the caller's own ends when the caller waits no more; those without serve all who ask.
+A scan from a start that the caller chose ends when the caller does not wait any more. A scan from the begin
+of each queue serves all callers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mqadmin.facts.layout import Both, chosen_of, each_of
 
 Value = TypeVar("Value")
 
-CACHED_S_PER_CPU_S = 100  # pages that show it take at most a hundredth of a core
+CACHED_S_PER_CPU_S = 100  # so these scans take at most a hundredth of a core
 
 
 class LayoutScans:
@@ -33,13 +34,13 @@ class LayoutScans:
         self._scans = CachedScans(CACHED_S_PER_CPU_S)
 
     def layout(self, topic: str | None, group: str | None) -> LayoutOfTopics | LayoutOfEach:
-        """Return what `scan` gives."""
+        """Return what `mqadmin.facts.layout.scan` returns."""
         begin = self._begin()
         chosen = self._kept_choice(topic, group, begin)
         return self._kept_each(begin) if chosen is None else chosen
 
     def both(self, topic: str | None, group: str | None) -> Both:
-        """Return what `scan_both` gives; `each` is the same scan for every choice."""
+        """Return what `mqadmin.facts.layout.scan_both` returns; `each` is the same scan for every choice."""
         begin = self._begin()
         return Both(one=self._kept_choice(topic, group, begin), each=self._kept_each(begin))
 
@@ -54,7 +55,8 @@ class LayoutScans:
         return self._scans.of(None, lambda: each_of(begin()[0]))
 
     def _begin(self) -> Callable[[], tuple[LayoutScan, GroupOffsets]]:
-        """A function that asks once for what is in memory, and only when something has to be scanned."""
+        """Return a function that makes the scan and the groups' offsets. It reads what is in memory once, and
+        only when something has to be scanned."""
 
         @functools.cache
         def begin() -> tuple[LayoutScan, GroupOffsets]:
@@ -78,7 +80,7 @@ async def of_running(host: Host, function: Callable[..., Value], *asked) -> Valu
 
 
 def _known(facts: ReadingFacts) -> Mapping[str, Any]:
-    """Return what a LayoutScan is given of a store that runs."""
+    """Return the arguments of LayoutScan that come from a running store."""
     return {
         "wrote": facts.wrote,
         "cold_rate": cold_rate(facts.totals),
@@ -87,6 +89,6 @@ def _known(facts: ReadingFacts) -> Mapping[str, Any]:
 
 
 def cold_rate(totals: ReadTotals) -> float | None:
-    """Return bytes a second of one reader's thread, as measured by all cold reads since the start; None
-    before there was one."""
+    """Return the bytes that one reader's thread reads a second, measured by all cold reads since the start;
+    None before the first."""
     return totals.cold_bytes / totals.cold_ms * 1000 if totals.cold_ms else None

@@ -1,9 +1,9 @@
-"""Topics and groups in pieces: pages of them in an order, their numbers, and the largest of something.
+"""Lists of topics and groups: pages of them in an order, their numbers, and those with the largest values.
 
-A broker may have 100,000 topics and groups, and a page shares one loop with all senders. So a page costs what
-it shows: names are kept in order by the broker (broker_store/broker/names.py), rows are made only of the
-names shown, and what needs a number of every group or queue scans them in turns (broker_store/turns.py).
-Orders are made in a thread from numbers that were collected before.
+A broker may have 100,000 topics and groups, and a page shares one loop with all senders. So the cost of a
+page depends on what it shows: the broker keeps names in order (broker_store/broker/names.py), and rows are
+made only of the names shown. A list that needs a number of every group or queue collects these in turns
+(broker_store/turns.py), and is sorted in a thread.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from broker_store.turns import in_turns
 from mqadmin.facts.overview import Traffic, WorstLag
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
-GROUPS_PER_OVERVIEW = 50  # whose lag is measured for one overview
-LARGEST_KEPT = 64  # lags that an overview remembers
+GROUPS_PER_OVERVIEW = 50  # groups whose lag is measured for one overview
+MAX_KEPT_LAGS = 64  # the largest lags, which are measured again
 TOP_TOPICS = 8
-TOP_SECONDS = 2.0  # their rates are over ten
-FEW_TOPICS = 200  # ranked at once; more in turns
-OFFERED = 500  # names in a form's list
-ORDER_PIECE = 2_000  # names sorted by one call
+TOP_SECONDS = 2.0  # between two measurements of the top topics; their rates are over 10 s
+MAX_RANKED_AT_ONCE = 200  # topics; more than twice that are ranked in turns of the loop
+MAX_OFFERED = 500  # names in a form's list
+NAMES_PER_SORT = 2_000  # names sorted by one call
 TOPIC_SORTS = ("messages", "in", "out")
 
 
@@ -38,37 +38,37 @@ class Listings:
         self._lags_until = 0.0
         self._lag_scan: asyncio.Task | None = None
         self._largest: dict[str, int] = {}
-        # Groups whose lag is measured a few at a time, from the last to the first
+        # Groups whose lag is measured GROUPS_PER_OVERVIEW at a time, from the last to the first
         self._turn: Sequence[str] = []
         self._turn_left = 0
         self._top: list[Traffic] = []
         self._top_until = 0.0
-        self._top_look: asyncio.Task | None = None
+        self._top_ranking: asyncio.Task | None = None
 
     # -- topics
 
     def topic_counts(self) -> dict[str, int]:
-        """How many topics there are of each kind."""
+        """Return the number of topics by kind."""
         names = self.parts.topics.names
         return {kind: names.count(kind) for kind in ("normal", "retry", "dlq", "system")}
 
     def offered_topics(self) -> list[str]:
-        """The first names for a form to offer, of those that are not the broker's own."""
+        """Return the first MAX_OFFERED names that a form offers, without topics of the broker's own."""
         names = self.parts.topics.names
         return list(
             itertools.islice(
                 itertools.chain.from_iterable(
-                    names.slice(0, OFFERED, kind) for kind in ("normal", "retry", "dlq")
+                    names.slice(0, MAX_OFFERED, kind) for kind in ("normal", "retry", "dlq")
                 ),
-                OFFERED,
+                MAX_OFFERED,
             )
         )
 
     async def topic_names(
         self, kind: str, search: str, sort: str, begin: int, count: int
     ) -> tuple[Sequence[str], int]:
-        """`count` names from the `begin`-th on of those of a kind ("all") that hold `search`, and how many
-        there are in all."""
+        """Return `count` names from number `begin` on, of those of a kind ("all") that contain `search`, and
+        the number of all these."""
         names = self.parts.topics.names
         kind_wanted = None if kind == "all" else kind
         if not search and sort not in TOPIC_SORTS:
@@ -77,7 +77,7 @@ class Listings:
         return await asyncio.to_thread(_arranged, names.all(kind_wanted), search, numbers, begin, count)
 
     async def _topic_numbers(self, sort: str) -> dict[str, float]:
-        """The numbers that an order goes by, of the topics of which they are not 0."""
+        """Return the numbers by which topics are sorted, of the topics that have one other than 0."""
         numbers: dict[str, float] = {}
         store, statistics = self.parts.store, self.parts.statistics
         if sort == "messages":
@@ -95,7 +95,8 @@ class Listings:
         return numbers
 
     async def busiest_topics(self, limit: int) -> list[str]:
-        """The topics that most comes into, then those that hold most, then the first by name."""
+        """Return the topics with the highest rate of sends, then those with most messages, then the first by
+        name."""
         into, held = await self._topic_numbers("in"), await self._topic_numbers("messages")
 
         def ranked() -> list[str]:
@@ -111,22 +112,28 @@ class Listings:
         return [*first, *(name for name in more if name not in into and name not in held)][:limit]
 
     def top_topics(self) -> list[Traffic]:
-        """The topics with most traffic over ten seconds, of those that had any since the start; measured
-        every 2 s."""
-        if time.monotonic() >= self._top_until and (self._top_look is None or self._top_look.done()):
+        """Return the topics with most traffic over 10 s, of those that had any since the start. They are
+        measured every TOP_SECONDS."""
+        if time.monotonic() >= self._top_until and (self._top_ranking is None or self._top_ranking.done()):
             statistics = self.parts.statistics
             lately = statistics.recent_topics()
             if len(lately) < TOP_TOPICS:
                 lately = list(
                     dict.fromkeys(
-                        [*lately, *(row.name for row in self._top), *statistics.some_topics(FEW_TOPICS)]
+                        [
+                            *lately,
+                            *(row.name for row in self._top),
+                            *statistics.some_topics(MAX_RANKED_AT_ONCE),
+                        ]
                     )
                 )
-            if len(lately) <= 2 * FEW_TOPICS:
+            if len(lately) <= 2 * MAX_RANKED_AT_ONCE:
                 self._top = _top(map(self._traffic, lately))
                 self._top_until = time.monotonic() + TOP_SECONDS
             else:
-                self._top_look = asyncio.get_running_loop().create_task(self._rank(lately), name="top topics")
+                self._top_ranking = asyncio.get_running_loop().create_task(
+                    self._rank(lately), name="top topics"
+                )
         return self._top
 
     async def _rank(self, topics: list[str]) -> None:
@@ -144,14 +151,14 @@ class Listings:
     # -- groups
 
     def group_counts(self) -> dict[str, int]:
-        """How many groups there are of each kind."""
+        """Return the number of groups by kind."""
         names = self.parts.groups.names
         return {kind: names.count(kind) for kind in ("normal", "system")}
 
     async def group_names(
         self, kind: str, search: str, sort: str, begin: int, count: int
     ) -> tuple[Sequence[str], int]:
-        """As `topic_names`. By lag those without one stand last."""
+        """Return names of groups as `topic_names` does. Sorted by lag, groups without one are last."""
         names = self.parts.groups.names
         kind_wanted = None if kind == "all" else kind
         if not search and sort == "name":
@@ -165,7 +172,7 @@ class Listings:
         return await asyncio.to_thread(_arranged, names.all(kind_wanted), search, numbers, begin, count)
 
     async def lags(self) -> dict[str, int]:
-        """The lag of each group that has one, at most KEPT_SECONDS old."""
+        """Return the lag in messages of each group that has one, at most KEPT_SECONDS old."""
         if time.monotonic() >= self._lags_until:
             if self._lag_scan is None or self._lag_scan.done():
                 self._lag_scan = asyncio.get_running_loop().create_task(self._measure_lags(), name="lags")
@@ -177,7 +184,7 @@ class Listings:
         async for names in in_turns(self.parts.groups.names.all(), 16):
             for name in names:
                 topics = offsets.topics_of(name)
-                if len(topics) > ORDER_PIECE:
+                if len(topics) > NAMES_PER_SORT:
                     lag = None
                     async for some in in_turns(topics):
                         for topic in some:
@@ -190,7 +197,7 @@ class Listings:
         self._lags, self._lags_until = lags, time.monotonic() + KEPT_SECONDS
 
     async def most_behind(self, limit: int) -> list[str]:
-        """The groups with the largest lags, then the first by name."""
+        """Return the groups with the largest lags, then the first by name."""
         lags = await self.lags()
         first = await asyncio.to_thread(heapq.nsmallest, limit, lags, lambda name: (-lags[name], name))
         names = self.parts.groups.names
@@ -198,8 +205,8 @@ class Listings:
         return [*first, *(name for name in names.slice(0, 2 * limit) if name not in lags)][:limit]
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
-        """The lag in messages, over the queues in which the group, or its slowest broadcasting client, has a
-        position; None when there is none."""
+        """Return the lag in messages, over the queues in which the group, or its slowest broadcasting client,
+        has an offset; None without one."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):
@@ -207,27 +214,27 @@ class Listings:
                     known = True
                     total += max(0, store.reads.max_offset(name, queue_id) - at)
             if known or offsets.topics_of(group):
-                break  # one that commits for itself goes by what it commits
+                break  # a group that commits offsets itself is measured by these
         return total if known else None
 
     def worst_lag(self) -> WorstLag | None:
-        """The largest lag known of a group that is not the broker's own. Each call measures some groups in
-        turn, and the largest of before again."""
+        """Return the largest known lag of a group that is not the broker's own. Each call measures the next
+        GROUPS_PER_OVERVIEW groups, and the largest of earlier calls again."""
         if not self._turn_left:
             self._turn = self.parts.groups.names.all("normal")
             self._turn_left = len(self._turn)
         end, self._turn_left = self._turn_left, max(0, self._turn_left - GROUPS_PER_OVERVIEW)
-        looked = self._turn[self._turn_left : end]
+        next_groups = self._turn[self._turn_left : end]
         for name in itertools.chain(
-            looked, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)
+            next_groups, heapq.nlargest(TOP_TOPICS, self._largest, key=self._largest.__getitem__)
         ):
             lag = self.lag(name)
             if lag is None:
                 self._largest.pop(name, None)
             else:
                 self._largest[name] = lag
-        if len(self._largest) > 2 * LARGEST_KEPT:
-            kept = heapq.nlargest(LARGEST_KEPT, self._largest, key=self._largest.__getitem__)
+        if len(self._largest) > 2 * MAX_KEPT_LAGS:
+            kept = heapq.nlargest(MAX_KEPT_LAGS, self._largest, key=self._largest.__getitem__)
             self._largest = {name: self._largest[name] for name in kept}
         worst = max(self._largest, key=self._largest.__getitem__, default=None)
         return None if worst is None else WorstLag(group=worst, lag=self._largest[worst])
@@ -242,8 +249,8 @@ def _top(rows: Iterable[Traffic | None]) -> list[Traffic]:
 def _arranged(
     names: Sequence[str], search: str, numbers: Mapping[str, float], begin: int, count: int
 ) -> tuple[Sequence[str], int]:
-    """A slice of the names that hold `search`: those with a number by it, the largest first, then the others
-    as they stand. For a thread."""
+    """Return a slice of the names that contain `search`, and the number of all these. Names with a number
+    come first, the largest first; the others follow in their present order. For a thread."""
     found = [name for name in names if search in name.lower()] if search else names
     if not numbers:
         return found[begin : begin + count], len(found)
@@ -254,7 +261,7 @@ def _arranged(
 
 
 def _sorted(names: list[str], key: Callable[[str], float]) -> Iterable[str]:
-    """The names by a key, equal ones as they stand; sorted piece by piece, so that no call keeps other
-    threads waiting."""
-    pieces = [sorted(names[at : at + ORDER_PIECE], key=key) for at in range(0, len(names), ORDER_PIECE)]
+    """Return the names sorted by a key; equal ones keep their order. They are sorted in pieces of
+    NAMES_PER_SORT, so that no call holds up other threads for long."""
+    pieces = [sorted(names[at : at + NAMES_PER_SORT], key=key) for at in range(0, len(names), NAMES_PER_SORT)]
     return heapq.merge(*pieces, key=key)

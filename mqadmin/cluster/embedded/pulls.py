@@ -13,17 +13,17 @@ from mqadmin.cluster.embedded.topics import config_of, queue_ids_of
 from mqadmin.cluster.protocol import Pulls
 from mqadmin.facts.messages import Found
 
-WATCH_SECONDS = 1.0  # the longest time that a wait is without its watch
+WATCH_SECONDS = 1.0  # how often the watch of a waiting pull is set again
 
 
 class EmbeddedPulls(Pulls):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host, search: EmbeddedSearch):
         self._host = host
         self._search = search
         self._arrivals: dict[tuple[str, int], set[asyncio.Event]] = {}
-        # The one that this part set
+        # The arrival listener that this part set
         self._listener: Callable[[list[tuple[str, int]]], None] | None = None
 
     async def pull(self, topic: str, queue_id: int, offset: int | None, limit: int, wait_ms: int) -> Found:
@@ -65,7 +65,7 @@ class EmbeddedPulls(Pulls):
                     store.confirmation.unwatch(topic, queue_id)
 
     def _listen(self) -> None:
-        """Listen to arrivals after the listener of the parked pulls, which is called first."""
+        """Add a listener of arrivals; it calls the listener of the parked pulls first."""
         confirmation = self._host.parts.store.confirmation
         if confirmation.arrival_listener is self._listener and self._listener is not None:
             return

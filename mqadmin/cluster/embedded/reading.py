@@ -1,4 +1,4 @@
-"""What the broker knows of its readers, for scans of the store's files."""
+"""Facts about readers that the running broker has, for scans of the store's files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mqadmin.facts.cache import ReadTotals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingFacts:
-    """What a broker knows of its readers."""
+    """Facts about the readers of a running broker."""
 
     wrote: int  # the end of the log
     offsets: GroupOffsets
     reads: list[GroupReads]
-    messages_in: Callable[[str, int], int]  # how many messages a queue holds
+    messages_in: Callable[[str, int], int]  # number of messages that a queue (topic, id) holds
     totals: ReadTotals
 
 
 def reading_facts(host: Host) -> ReadingFacts:
-    """Return what the broker knows now. Any thread; of large tables in one, since it goes over all offsets.
-    Raises StoreClosedError while no broker runs."""
+    """Return the present facts. Any thread may call it, but not the loop where there are many offsets: it
+    reads all of them. Raises StoreClosedError while no broker runs."""
     parts = host.parts
     store, reads = parts.store, parts.store.reads
     groups: GroupOffsets = {}

@@ -1,7 +1,7 @@
-"""Finds messages in the store of this process.
+"""Searches for messages in the store of this process.
 
-What reads files runs in the few threads of the host. A search that may read much has a budget, and its result
-says where it stopped.
+Code that reads files runs in the threads of the host (READ_THREADS). A search that may read much has a
+budget, and its result states where it stopped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mqadmin.cluster.embedded.topics import config_of, queue_ids_of
 from mqadmin.cluster.protocol import Search
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 
-READ_BYTES = 1 << 20  # asked for in one read of a queue
+READ_BYTES = 1 << 20  # of one read of a queue
 JUDGED_AT_ONCE = 256  # messages of one read, where a filter may pass few of them
-STRETCH = 1_000  # offsets that a filtered search for the newest messages goes back at once
-MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger one is given alone
-SCAN_SECONDS = 5.0
-MAX_TOPICS_OF_AN_ID = 64  # that are searched for a message id without a topic
+OFFSETS_PER_STEP_BACK = 1_000  # that a filtered search for the newest messages goes back at once
+MAX_ANSWER_BYTES = 4 << 20  # of records in one answer; a larger record is given alone
+SCAN_SECONDS = 5.0  # the longest time of one search
+MAX_TOPICS_OF_AN_ID = 64  # topics that are searched for a message id without a topic
 MAX_IDS = 32
 FULL = f"the answer is full: its records have {MAX_ANSWER_BYTES >> 20} MiB or more; narrow the time"
 SPENT = (
@@ -40,7 +40,7 @@ SPENT = (
 
 
 class EmbeddedSearch(Search):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -168,10 +168,10 @@ class EmbeddedSearch(Search):
             reasons.append(FULL)
         elif dispatched < confirmed:
             reasons.append(
-                f"the index is being filled and has come to position {dispatched:,} of {confirmed:,}"
+                f"the index is being filled, up to position {dispatched:,} of {confirmed:,} so far"
             )
         elif entries >= asked:
-            reasons.append(f"the index gave as many entries as were asked for ({asked})")
+            reasons.append(f"the index has at least as many entries as were requested ({asked})")
         reasons += filter(None, (store.index_doubt, store.reads.times.key_times_doubt(begin_ms, end_ms)))
         return Found(messages, not reasons, "; ".join(reasons), damaged=tuple(damaged))
 
@@ -245,7 +245,7 @@ class EmbeddedSearch(Search):
 
 
 class _Budget:
-    """What a search may still read and how long it may still take."""
+    """The bytes that a search may still read, and the time that it may still take."""
 
     def __init__(self, bytes_left: int):
         self.bytes_left = bytes_left
@@ -254,10 +254,7 @@ class _Budget:
 
     @property
     def omission(self) -> str:
-        return (
-            f"{self.left_out} messages are left out that are not as they were stored; see the flags of "
-            f"the store"
-        )
+        return f"{self.left_out} damaged messages are left out; see the flags of the store"
 
     @property
     def is_spent(self) -> bool:
@@ -275,10 +272,10 @@ def _read_queue(
     passing: MessageFilter | None = None,
     end: int | None = None,
 ) -> tuple[list[StoredMessage], int]:
-    """Up to `limit` messages stored before `end_ms`, and the offset after them. In a thread.
+    """Return up to `limit` messages stored until `end_ms`, and the offset after them. For a thread.
 
-    With a budget damaged messages are left out and counted. Without one they end the read, and one that is
-    the first raises Problem. With `passing` it reads on for messages that pass, up to offset `end`.
+    With a budget damaged messages are left out and counted. Without one a damaged message ends the read, and
+    raises Problem if it is the first. With `passing` it reads on for messages that pass, up to offset `end`.
     """
     messages: list[StoredMessage] = []
     taken = 0
@@ -306,7 +303,7 @@ def _read_queue(
         if result.status is not GetStatus.FOUND:
             if result.next_offset <= offset or result.next_offset >= result.max_offset:
                 break
-            # A hole at the queue's beginning, or files that were cleaned away meanwhile
+            # A hole at the queue's beginning, or files that retention deleted meanwhile
             offset = result.next_offset
             continue
         taken += len(result.body)
@@ -340,7 +337,7 @@ class _TimeScan:
         self._budget = _Budget(budget)
 
     def newest(self, end_ms: int) -> Found:
-        """The last messages stored until `end_ms`, newest first."""
+        """Return the last messages stored until `end_ms`, newest first."""
         found: list[StoredMessage] = []
         older = False
         end_ms = min(end_ms, FOR_EVER_MS - 1)
@@ -359,7 +356,9 @@ class _TimeScan:
             return cut
         if older or len(found) > self._limit:
             return Found(
-                shown, False, f"the newest {len(shown)} are shown; ask for more, or give a time to begin at"
+                shown,
+                False,
+                f"the newest {len(shown)} are shown; raise the limit, or give a time to begin at",
             )
         return self._all_of(found, end_ms + 1)
 
@@ -370,18 +369,18 @@ class _TimeScan:
         found: list[StoredMessage] = []
         begin = end
         while begin > low and len(found) < self._limit and not self._budget.is_spent:
-            end, begin = begin, max(low, begin - STRETCH)
-            found = self._read(queue_id, begin, STRETCH, end_ms, end) + found
+            end, begin = begin, max(low, begin - OFFSETS_PER_STEP_BACK)
+            found = self._read(queue_id, begin, OFFSETS_PER_STEP_BACK, end_ms, end) + found
         return found, begin
 
     def between(self, begin_ms: int, end_ms: int) -> Found:
-        """The first messages stored from `begin_ms` to `end_ms`, oldest first."""
+        """Return the first messages stored from `begin_ms` to `end_ms`, oldest first."""
         found: list[StoredMessage] = []
         for queue_id in self._queue_ids:
             for begin, end in self._times.offset_ranges(
                 self._topic, queue_id, begin_ms, min(end_ms, FOR_EVER_MS - 1)
             ):
-                # One more than wanted of each queue, which shows whether something was left out
+                # One more than the limit of each queue, which shows whether something is left out
                 messages = self._read(
                     queue_id, begin, min(self._limit + 1, end - begin), end_ms, end if self._passing else None
                 )
@@ -391,7 +390,9 @@ class _TimeScan:
         if (cut := self._cut(shown)) is not None:
             return cut
         if len(found) > self._limit:
-            return Found(shown, False, f"the first {self._limit} are shown; ask for more, or narrow the time")
+            return Found(
+                shown, False, f"the first {self._limit} are shown; raise the limit, or narrow the time"
+            )
         return self._all_of(found, begin_ms, min(end_ms, FOR_EVER_MS - 1) + 1)
 
     def _read(
@@ -403,7 +404,7 @@ class _TimeScan:
         return messages
 
     def _cut(self, shown: list[StoredMessage]) -> Found | None:
-        """What is shown where the answer is full, the budget spent or a message damaged; else None."""
+        """Return the answer if it is full, the budget is spent or a message is damaged; else None."""
         taken = 0
         for at, stored in enumerate(shown):
             if taken >= MAX_ANSWER_BYTES:
@@ -416,7 +417,7 @@ class _TimeScan:
         return None
 
     def _all_of(self, found: list[StoredMessage], *times_ms: int) -> Found:
-        """All that was found, with what makes it uncertain."""
+        """Return all that was found, with the reason why it may not be complete."""
         orders = [
             order
             for queue_id in self._queue_ids
@@ -429,7 +430,7 @@ class _TimeScan:
 
 
 def _as_far_as_readable(raw: bytes | None) -> StoredMessage | None:
-    """The message of a record that may be damaged; None where its parts cannot be separated."""
+    """Return the message of a record that may be damaged; None where its parts cannot be separated."""
     try:
         return None if raw is None else record.decode(raw, check_crc=False)
     except FormatError:

@@ -1,4 +1,4 @@
-"""Stores messages that come by REST."""
+"""Storing of messages that come by REST."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.topics import config_of
 from mqadmin.cluster.protocol import Sends
 
-ID_PERIOD_MS = 31 * 86_400_000  # the time in a message id begins again at 0 after so long
-# What a REST message may not carry: transactions and timers have requests of their own, the broker writes the
-# rest.
+ID_PERIOD_MS = 31 * 86_400_000  # after this period the time in a message id begins at 0 again
+# Properties that a REST message may not have: transactions and timers have requests of their own, the broker
+# writes the rest.
 NOT_BY_REST = frozenset(
     {
         "TRAN_MSG",
@@ -37,7 +37,7 @@ NOT_BY_REST = frozenset(
 
 
 class EmbeddedSends(Sends):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -51,7 +51,7 @@ class EmbeddedSends(Sends):
         if parts.topics.is_system(topic) or topic in FORBIDDEN_TO_SEND:
             raise Problem(
                 "not_writable",
-                f"topic {topic} belongs to the broker: REST and pages send nothing to it",
+                f"topic {topic} belongs to the broker: no message can be sent to it by REST or from a page",
                 "send to a topic of your own",
             )
         if (
@@ -59,7 +59,7 @@ class EmbeddedSends(Sends):
             or not parts.settings.broker_permission & PERM_WRITE
             or config.write_queues < 1
         ):
-            raise Problem("not_writable", f"topic {topic} takes no messages")
+            raise Problem("not_writable", f"topic {topic} is not writable")
         now_ms = parts.clock()
         answers: list[Problem | asyncio.Task[Receipt | Problem]] = []
         for new in messages:
@@ -97,11 +97,11 @@ class EmbeddedSends(Sends):
         if new.queue_id is not None and new.queue_id >= config.write_queues:
             raise Problem(
                 "queue_not_found",
-                f"topic {config.name} has {config.write_queues} queues to write to, {new.queue_id} "
-                f"is none of them",
+                f"topic {config.name} has {config.write_queues} queues to write to, numbered from 0; "
+                f"there is no queue {new.queue_id}",
             )
         for name in NOT_BY_REST & new.properties.keys():
-            raise Problem("invalid", f"property {name} is not for messages sent by REST")
+            raise Problem("invalid", f"property {name} is not allowed in messages sent by REST")
         unique_key = new.properties.get(properties.UNIQUE_KEY) or self._unique_id(now_ms)
         pairs = {
             **new.properties,

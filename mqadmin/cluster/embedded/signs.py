@@ -1,7 +1,7 @@
-"""The signs by which condition.py judges the broker, measured. For a thread: the disk's forecast
-reads files, jobs are in Redis.
+"""Measurement of the signs by which condition.py judges the broker. For a thread: the disk's forecast reads
+files, jobs are in Redis.
 
-What cannot be measured is None; an error of one sign does not hide the others.
+A sign that cannot be measured is None; its error does not hide the other signs.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ from mqadmin.facts.children import RunningChildren
 from mqadmin.web import failures
 
 MIN_SAMPLES_FOR_THIRDS = 6  # two in each third
-JOBS_MS = 24 * 3_600_000  # failures that old are noticed
+JOBS_MS = 24 * 3_600_000  # failures of jobs in this time are counted
 REDIS = "Redis"
 Sign = TypeVar("Sign")
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """What is counted of jobs, in Redis: raises Problem."""
+    """Functions that count jobs in Redis. They raise Problem."""
 
-    failed_since: Callable[[int], int]  # how many failed since a time (ms since 1970)
-    last_findings: Callable[[], int | None]  # of the last check of the store; None: not known
+    failed_since: Callable[[int], int]  # number of jobs that failed since a time (ms since 1970)
+    last_findings: Callable[
+        [], int | None
+    ]  # number of findings of the last check of the store; None: unknown
 
 
 def measure(
     host: Host, store: EmbeddedStore, children: Callable[[], RunningChildren] | None, jobs: JobCounts | None
 ) -> Signs:
-    """Return the signs of the broker of this process. `children` returns what runs beside it."""
+    """Return the signs of the broker of this process. `children` returns the state of its child processes."""
     parts, snapshot, state = host.call(lambda: (host.parts, store.snapshot(), host.state()))
     refusals = parts.statistics.refusals
     refused, refused_sends, pause = host.call(
@@ -53,7 +55,7 @@ def measure(
     configs, routes = host.call(write_routes.snapshot, parts)
     now_ms, history = parts.clock(), parts.history
     stopped_children = None if children is None else stopped(children())
-    # A Redis that is halted takes requests and does not answer them.
+    # A halted Redis accepts requests and does not answer them.
     if stopped_children is not None and REDIS in stopped_children:
         jobs = None
     return Signs(
@@ -91,10 +93,10 @@ def _is_place(name: str) -> bool:
 
 
 def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
-    """Each group's lag and what it gained over the samples of the present; None before there are two that are
-    far enough apart.
+    """Return each group's lag and its growth over the samples of the last SPEED_MS; None before there are two
+    that are at least MIN_SPAN_MS apart.
 
-    A queue counts from the first sample that has it: a group that came meanwhile has a lag as well.
+    A queue counts from the first sample that has it: a group that is new in this time has a lag as well.
     """
     now = recent(found, now_ms)
     if len(now) < 2 or now[-1].at_ms - now[0].at_ms < MIN_SPAN_MS:
@@ -127,9 +129,9 @@ def lags_of(found: Sequence[Sample], now_ms: int) -> tuple[Growth, ...] | None:
 
 
 def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
-    """(group, name of its position, name of the queue's end) of each queue whose end was sampled too.
+    """Yield (group, name of its offset, name of the queue's end) of each queue whose end was sampled too.
 
-    Without the broker's own groups: how far their steps are saved is no lag.
+    The broker's own groups are left out: their offsets are progress of the broker, not a lag.
     """
     for name in values:
         if name.startswith("at\t"):
@@ -140,13 +142,13 @@ def _places(values: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
 
 
 def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
-    """The lags of each group, sample by sample, in three parts of the time; of no group where there are too
+    """Return the lags of each group, sample by sample, in three parts of the time; empty where there are too
     few samples."""
     if len(now) < MIN_SAMPLES_FOR_THIRDS:
         return {}
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for group, name, end in _places(now[-1].values):
-        # A queue that came later is no growth of the others
+        # A queue that is not in all samples is left out: it would count as growth
         if all(name in sample.values and end in sample.values for sample in now):
             places[group].append((name, end))
     third = len(now) // 3
@@ -161,7 +163,8 @@ def _lags_by_third(now: Sequence[Sample]) -> dict[str, list[list[int]]]:
 
 
 def _steadily_grown(thirds: list[list[int]] | None) -> int:
-    """By how much the least lag rose from the first third over the second to the last; else 0."""
+    """Return by how much the least lag rose from the first third to the last, if it rose in the second as
+    well; else 0."""
     if thirds is None:
         return 0
     first, second, last = map(min, thirds)
@@ -169,10 +172,10 @@ def _steadily_grown(thirds: list[list[int]] | None) -> int:
 
 
 def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
-    """Whether a lag that grew does so no more: it is smaller in the last third than in the second, or it
-    stood still all through the last.
+    """Return whether a lag that grew does not grow any more: its mean is smaller in the last third than in
+    the second, or it is constant in the last.
 
-    Not known where `lag` is also that of queues that came meanwhile.
+    False where `lag` includes queues that are not in all samples, since then it is unknown.
     """
     if thirds is None or thirds[-1][-1] != lag:
         return False
@@ -181,7 +184,8 @@ def _has_stopped(thirds: list[list[int]] | None, lag: int) -> bool:
 
 
 def refusal_of(disk: DiskFacts) -> Refusal | None:
-    """The mark from which sends are refused, of the facts of facts/disk.py."""
+    """Return the mark of the disk from which sends are refused (broker_store/facts/disk.py), None without
+    one."""
     for mark in disk.marks:
         if mark.what == "refused":
             return Refusal(mark.percent, mark.is_reached, mark.at_ms)

@@ -1,11 +1,10 @@
-"""The slots of index files while a page shows them: once a second the numbers, and the cells that are not
-what they were.
+"""The slots of index files while a page shows them: once a second the numbers, and the cells that changed.
 
-All slots of a file are counted each COUNTED_S; between, the entries that came are followed.
+All slots of a file are counted every COUNTED_S; in between, new entries are added to the counts.
 
-A frame has the cells that changed since `since_ms`, so a browser that has a picture from then or later, and
-missed none or some frames, is up to date with the newest one. An older picture is fetched again by REST. When
-most cells changed all of them come.
+A frame has the cells that changed since `since_ms`. So a browser whose picture is from then or later is up to
+date with the newest frame, also if it missed some. An older picture is fetched again by REST. When most cells
+changed, the frame has none, and the picture is fetched too.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from broker_store.formats.index_file import IndexHeader
 from broker_store.units import fields_of
 from mqadmin.facts.store import WatchedSlots
 
-REMEMBERED_MS = 5_000  # a picture serves as the one to compare with for so long, and once more as long
+REMEMBERED_MS = 5_000  # between two pictures that are kept for comparison; the last two are kept
 MAX_FILES = 8
-COUNTED_S = 10.0
+COUNTED_S = 10.0  # between two counts of all slots
 
 
 @dataclass(slots=True)
@@ -32,19 +31,19 @@ class _Watched:
     tally: Tally
     counted_at: float  # by the monotonic clock
     picture: HeatMap
-    # (ms, cells): to compare with, oldest first
+    # (ms since 1970, cells): pictures for comparison, oldest first
     pictures: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
 
 class SlotWatch:
-    """Keeps what was shown last of each file that is watched. `measure` runs in a thread, one at a time for a
-    file."""
+    """The last pictures of each watched file. `measure` runs in a thread, one at a time for a file."""
 
     def __init__(self):
         self._files: dict[str, _Watched] = {}
 
     def measure(self, directory: StoreDirectory, name: str) -> WatchedSlots:
-        """heat_map(), made only when the header says that something was added."""
+        """Return the heat map of a file. Slots are read only when the header shows that entries were
+        added."""
         header = header_of(directory, name)
         watched = self._files.get(name)
         if watched is None or watched.header != header:

@@ -1,4 +1,4 @@
-"""What is measured of this process's store: its state, its report of the start, and scans of its files."""
+"""Measurements of this process's store: its state, its report of the start, and scans of its files."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from mqadmin.facts.layout import Both
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.process import recovery_paths
 
-REPORT_SECONDS = 1.0  # the report of a start that is over is made again after so long
+REPORT_SECONDS = 1.0  # for so long the report of a finished start is kept
 
 
 class EmbeddedStore(Store):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host, groups: EmbeddedGroups):
         self._host = host
@@ -73,7 +73,7 @@ class EmbeddedStore(Store):
             return None
         if store.report.state == "running":
             return self._host.without_directories(report_of(store.report.as_dict()))
-        # A page that shows a report that is final asks for it again and again.
+        # Pages that show a finished report request it repeatedly.
         if self._recovery is None or time.monotonic() > self._recovery_until:
             self._recovery = self._host.without_directories(report_of(store.report.as_dict()))
             self._recovery_until = time.monotonic() + REPORT_SECONDS
@@ -137,7 +137,7 @@ class EmbeddedStore(Store):
         return self._layout_scans.both(topic, group)
 
     def _store_facts(self) -> StoreFacts:
-        """What is known of the store beyond its files; while the broker starts what the files show."""
+        """Return the facts of the running broker; while it starts, those of the files."""
         parts = self._host.parts_or_none
         return FileFacts(self._host.directory()) if parts is None else BrokerFacts(parts, self._host.call)
 

@@ -22,11 +22,11 @@ from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 
 Row = TypeVar("Row")
 
-ROWS_PER_PIECE = 16  # topics or groups between two readings of the clock; 1,000 took 20 to 35 ms
+ROWS_PER_PIECE = 16  # topics or groups between two readings of the clock; rows of 1,000 took 20 to 35 ms
 
 
 def config_of(parts: BrokerParts, name: str) -> TopicConfig:
-    """A topic's settings. Raises NotFoundError."""
+    """Return a topic's settings. Raises NotFoundError."""
     config = parts.topics.get(name)
     if config is None:
         raise NotFoundError(f"topic {name} does not exist")
@@ -34,7 +34,7 @@ def config_of(parts: BrokerParts, name: str) -> TopicConfig:
 
 
 def queue_ids_of(parts: BrokerParts, config: TopicConfig) -> list[int]:
-    """The queues that the topic should have, and those that hold messages of a time when it had more."""
+    """Return the ids of the topic's queues, and of queues that hold messages from a time when it had more."""
     return sorted({*range(config.queues), *parts.store.queue_ids(config.name)})
 
 
@@ -47,12 +47,12 @@ async def rows_in_turns(rows: Callable[[Iterable[str]], list[Row]], wanted: Sequ
 
 
 def known_time(time_ms: int | None) -> int | None:
-    """None in place of the engine's -1 and 0, which are "not known"."""
+    """Return a time in ms; None for the engine's -1 and 0, which mean "unknown"."""
     return time_ms if time_ms is not None and time_ms > 0 else None
 
 
 class EmbeddedTopics(Topics):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -161,4 +161,4 @@ class EmbeddedTopics(Topics):
 
     def _check_not_system(self, name: str) -> None:
         if self._host.parts.topics.is_system(name):
-            raise Problem("forbidden", f"{name} is a topic of the broker's own", BROKERS_OWN_HINT)
+            raise Problem("forbidden", f"topic {name} belongs to the broker itself", BROKERS_OWN_HINT)

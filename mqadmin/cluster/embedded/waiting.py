@@ -1,7 +1,7 @@
-"""What the broker of this process holds back: delayed, prepared, timed and sent back messages.
+"""Messages that the broker of this process holds back: delayed, half, timed and sent-back messages.
 
-What reads records runs in a thread, with the places that were looked up on the loop. A count ends after
-MAX_SCANNED records and says so: it scans all messages that wait, of every producer.
+Code that reads records runs in a thread, with offsets that were read on the loop. A count ends after
+MAX_SCANNED records, and its result states that: it scans all messages that wait, of every producer.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from mqadmin.facts.waiting import (
 )
 
 MAX_SCANNED = 10_000  # records read for one count: about a tenth of a second
-MAX_TOPICS = 12  # that timed messages go to
+MAX_TOPICS = 12  # topics of timed messages that are shown
 READ_BYTES = 1 << 20
 READ_COUNT = 512
 PRODUCER_GROUP = "PGROUP"
 
 
 class EmbeddedWaiting(WaitingMessages):
-    """Of the broker in this process."""
+    """The implementation for the broker of this process."""
 
     def __init__(self, host: Host):
         self._host = host
@@ -111,8 +111,8 @@ def _timed(facts: TimerFacts) -> Timed:
 
 
 def fate_of(parts: BrokerParts, stored: StoredMessage) -> MessageFate | None:
-    """Return what becomes of a message that lies in a topic of the broker's own, or of a group's retries;
-    None for any other."""
+    """Return the fate of a message that is in a topic of the broker's own, or in a retry or dead letter
+    topic; None for any other message."""
     topic = _topic(stored, properties.REAL_TOPIC)
     queue_id = _number(stored.properties.get(properties.REAL_QUEUE_ID))
     if stored.topic == SCHEDULE_TOPIC:
@@ -137,8 +137,8 @@ def fate_of(parts: BrokerParts, stored: StoredMessage) -> MessageFate | None:
         )
     if stored.topic == TIMER_TOPIC:
         due_ms, recalls = _timer_due_ms(stored), stored.properties.get(properties.TIMER_DELETE_KEY)
-        # Only its other records show whether one whose time has come was delivered, dropped or put on the
-        # wheel again.
+        # After its time, only its other records show whether it was delivered, dropped or put on the wheel
+        # again.
         waits = True if recalls is None and due_ms is not None and due_ms > parts.clock() else None
         return MessageFate(
             kind="timed", waits=waits, due_ms=due_ms, recalls=recalls, topic=topic, queue_id=queue_id
@@ -164,13 +164,13 @@ def _of_group(
 
 
 def _checks(stored: StoredMessage) -> int:
-    """How often the producer of a half was asked about it."""
+    """Return how often the producer of a half message was asked about it."""
     return _number(stored.properties.get(CHECK_TIMES)) or 0
 
 
 def _timer_due_ms(stored: StoredMessage) -> int | None:
-    """When a timed message is delivered: at the moment that it names, or at the latest when the second after
-    its slot's is over."""
+    """Return the time in ms at which a timed message is delivered: the moment that it names; without one, the
+    end of its slot. None where the message has no slot."""
     out_ms, named_ms = (
         _number(stored.properties.get(properties.TIMER_OUT_MS)),
         _number(stored.properties.get(properties.TIMER_DELIVER_MS)),
@@ -183,7 +183,7 @@ def _timer_due_ms(stored: StoredMessage) -> int | None:
 
 
 def _topic(stored: StoredMessage, name: str) -> str | None:
-    """The topic that a property names; None when it names none that could be: clients write properties."""
+    """Return the topic that a property names; None when the name is not valid: clients write properties."""
     try:
         return check_stored_topic(stored.properties.get(name, ""))
     except NameError_:
@@ -198,12 +198,12 @@ def _number(text: str | None) -> int | None:
 
 
 def _halves_at(store: Store, offsets: list[int]) -> list[Half]:
-    """The halves at these offsets of their queue, as far as they are still there; the oldest first."""
+    """Return the half messages at these offsets of their queue that still exist, the oldest first."""
     items = []
     for offset in offsets:
         result = store.reads.get_blocking(GetRequest(HALF_TOPIC, 0, offset, 1, READ_BYTES))
         if result.status is not GetStatus.FOUND:
-            continue  # cleaned away since
+            continue  # deleted by retention meanwhile
         stored = record.decode(result.body, check_crc=False)
         items.append(
             Half(
@@ -222,7 +222,7 @@ def _halves_at(store: Store, offsets: list[int]) -> list[Half]:
 
 
 def _retries(store: Store, levels: list[DelayLevel], group: str) -> Retries:
-    """How many messages of a group wait for another try, of each level that holds any."""
+    """Return the number of messages of a group that wait for another try, by level that holds any."""
     wanted, left, found = retry_topic(group), MAX_SCANNED, []
     for level in levels:
         offset, count, first = level.max_offset - level.waiting, 0, None
@@ -231,7 +231,7 @@ def _retries(store: Store, levels: list[DelayLevel], group: str) -> Retries:
                 GetRequest(SCHEDULE_TOPIC, level.queue_id, offset, min(left, READ_COUNT), READ_BYTES)
             )
             if result.status is not GetStatus.FOUND:
-                offset = max(offset + 1, result.next_offset)  # damaged, or cleaned away since
+                offset = max(offset + 1, result.next_offset)  # damaged, or deleted by retention meanwhile
                 left -= 1
                 continue
             for stored in record.decode_all(result.body, check_crc=False):

@@ -1,8 +1,9 @@
-"""Whether the name server of this process gives the broker's topics out as the broker serves them.
+"""Topics that the name server of this process gives out without write permission, though the broker accepts
+messages for them.
 
-An administrator may take write permission away at a name server (request code 205): senders then find no
-broker that takes messages, while the broker itself would take them. A registration sets it back for what
-changed since the last one only.
+An administrator may remove write permission at a name server (request code 205): senders then find no broker
+for the topic, while the broker itself would accept their messages. A registration restores the permission
+only for topics that changed since the last one.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from broker_store.server.parts import BrokerParts
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Topics of users that the broker takes messages for, and its name server gives out without write
+    """Topics of users that the broker accepts messages for, and that its name server gives out without write
     permission."""
 
     broker: str
-    topics: int
-    of: int  # topics of users that the broker takes messages for
-    remedy: str  # what gives write permission back
+    topics: int  # number of these
+    of: int  # number of all topics of users that the broker accepts messages for
+    remedy: str  # what an administrator can do
 
 
 def snapshot(parts: BrokerParts) -> tuple[list[TopicConfig], dict[str, Any]]:
-    """The broker's topics, and the name server's by name. On the loop's thread; `withheld` counts in
-    another."""
+    """Return the broker's topics, and the name server's by name. For the loop's thread; `withheld` may count
+    them in another."""
     routes = {} if parts.nameserver is None else dict(parts.nameserver.routes.topics)
     return parts.topics.all() if routes else [], routes
 
 
 def withheld(parts: BrokerParts, configs: list[TopicConfig], routes: dict[str, Any]) -> Withheld | None:
-    """What is withheld of what `snapshot` gave; None when nothing is."""
+    """Return the topics of a `snapshot` whose write permission is withheld; None without one."""
     served = [
         config for config in configs if _is_offered(parts, config) and not parts.topics.is_system(config.name)
     ]
@@ -43,14 +44,14 @@ def withheld(parts: BrokerParts, configs: list[TopicConfig], routes: dict[str, A
 
 
 def is_topic_withheld(parts: BrokerParts, config: TopicConfig) -> bool:
-    """True if senders of this topic do not find the broker for want of write permission at its name
-    server."""
+    """Return whether senders of this topic do not find the broker, because its name server withholds write
+    permission."""
     routes = {} if parts.nameserver is None else parts.nameserver.routes.topics
     return _is_offered(parts, config) and _is_withheld(parts.broker_name, routes.get(config.name))
 
 
 def remedy(parts: BrokerParts) -> str:
-    """What an administrator does to give write permission back."""
+    """Return a text with what an administrator can do to restore write permission."""
     return (
         f"add it again by “mqadmin addWritePerm -b {parts.broker_name} -n HOST:PORT” with the name "
         f"server's address, or start the broker again"

@@ -215,7 +215,7 @@ def _of_queue(broker: RestClient, path: str, offset: int | None, limit: int) -> 
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not (name and separator and value):
-        raise CommandError(f"--property {text}: want NAME=VALUE")
+        raise CommandError(f"--property {text}: expected NAME=VALUE")
     return name, value
 
 

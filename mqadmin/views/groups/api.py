@@ -179,7 +179,7 @@ def _value_of(to: str, text: int | str) -> int:
         if to == "time":
             return moment.read(given)
         if not (given.isascii() and given.isdigit() and len(given) < 19):
-            raise ValueError(f"{given[:30]!r} is not an offset: want a number from 0")
+            raise ValueError(f"{given[:30]!r} is not an offset: expected a number from 0")
         return int(given)
     except ValueError as error:
         raise Problem("invalid", f"value: {error}") from None
