@@ -1,8 +1,8 @@
-"""Django's settings. What varies comes from the environment, read here once; `runbroker` sets it from its
-options.
+"""Django's settings. Values that vary come from the environment, which is read here once; `runbroker` sets it
+from its options.
 
-    BROKER_DATA_DIR    everything the program writes (./data)
-    BROKER_WEB_HOST    names of the dashboard beside loopback, with commas between
+    BROKER_DATA_DIR    directory of everything that the program writes (./data)
+    BROKER_WEB_HOST    names of the dashboard besides loopback, with commas between
     BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto
                        is trusted
     BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For
@@ -37,7 +37,7 @@ DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
 SECRET_KEY = key_for("".join(sys.argv[1:2]), DATA_DIRECTORY)
 DEBUG = False
 WEB_HOSTS = [host for host in environment.str("BROKER_WEB_HOST", "").replace(" ", "").split(",") if host]
-# No other peer's header is read: its writer chooses the address for which tries to log in count.
+# The header of no other peer is read: its writer could choose the address for which tries to log in count.
 TRUSTED_PROXIES = proxies_of(
     [text for text in environment.str("BROKER_WEB_PROXIES", "").replace(" ", "").split(",") if text]
 )
@@ -104,7 +104,7 @@ TEMPLATES = [
 ]
 
 # One writer at a time is enough for a dashboard. With IMMEDIATE a writer waits for the lock at its begin;
-# else it could fail later, when it upgrades its lock.
+# otherwise it could fail later, when it upgrades its lock.
 DATABASES = {
     "default": environment.db("DATABASE_URL")
     if "DATABASE_URL" in environment
@@ -187,8 +187,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-# Ninja is imported when the first page or REST request comes: as an application it would be part of every
-# start.
+# Ninja is imported at the first page or REST request. As an installed application it would be imported at
+# every start.
 _ninja = find_spec("ninja")
 assert _ninja is not None and _ninja.origin is not None  # requirements-core.txt has it
 STATICFILES_DIRS = [
@@ -196,9 +196,9 @@ STATICFILES_DIRS = [
     ("ninja", Path(_ninja.origin).parent / "static" / "ninja"),
 ]
 STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
-# Collected files have names of their content and are compressed. In a checkout without collected files they
-# are served as they lie in the sources: a page without its manifest would be an error. The command that
-# collects makes the manifest.
+# Collected files have a hash of their content in their names, and are compressed. Without collected files
+# they are served from the sources, since a missing manifest would be an error. `collectstatic` makes the
+# manifest.
 COLLECTED = (STATIC_ROOT / "staticfiles.json").is_file() or sys.argv[1:2] == ["collectstatic"]
 STATIC_STORAGE = (
     "servestatic.storage.CompressedManifestStaticFilesStorage"

@@ -175,7 +175,7 @@ class ClusterQuerySet(models.QuerySet):
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Return the fields that conditions on names read."""
+    """A row with only the fields that conditions on names read."""
 
     name: str
 
@@ -219,7 +219,7 @@ class ClusterManager(models.Manager):
 
 
 class ClusterObject(models.Model):
-    """What both have in common: the name is the key, and rows come from the cluster."""
+    """The base of topics and groups: the name is the key, and rows come from the cluster."""
 
     objects = ClusterManager()
 
@@ -248,7 +248,7 @@ class ClusterObject(models.Model):
 
 
 def validate_topic(name: str) -> None:
-    """Django's form of formats/names."""
+    """Check the name of a topic (formats/names.py). Raises ValidationError."""
     try:
         check_topic(name)
     except NameError_ as error:

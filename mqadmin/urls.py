@@ -17,7 +17,7 @@ urlpatterns = [
     *registry.pages(),
     path("admin/login/", only(RedirectView.as_view(pattern_name="login", query_string=True), next=text)),
     path("admin/password_change/", only(RedirectView.as_view(pattern_name="password"))),
-    # "view on site": nothing of ours has such an address
+    # Django's "view on site", which no object here has
     re_path("^admin/r/", page_not_found, {"exception": None}),
     path("admin/", admin.site.urls),
     path("api/v1/", include("mqadmin.api.urls")),

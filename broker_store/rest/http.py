@@ -157,7 +157,9 @@ class HotRoutes:
 
     async def _store(self, topic: str, headers: dict[bytes, bytes], receive: Receive, caller: Caller) -> dict:
         if not caller.may("operator"):
-            raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
+            raise Problem(
+                "forbidden", f"{caller.name} has the role {caller.role}; sending needs the role operator"
+            )
         gateway = self._running()
         key = read_key(headers.get(b"idempotency-key"))
         announced = announced_length(headers.get(b"content-length"))

@@ -1,10 +1,10 @@
-"""The process that starts scheduled runs: rq's cron scheduler, reading its jobs from the database each time
-it wakes.
+"""The process that starts scheduled runs: rq's cron scheduler, which reads its jobs from the database at each
+step.
 
-It uses rq's decision when a schedule is due, and not what rq would then do: put a function with pickled
-arguments on a queue. A run starts the same way as one that a user starts: kind and parameters are checked,
-the role is the present one of the user or token that made the schedule, and an audit record is written. When
-the previous run has not ended, the next is left out.
+rq decides when a schedule is due. It does not put the function on a queue, as it would do by itself with
+pickled arguments: a run starts as one that a user starts. Kind and parameters are checked, the role is the
+present one of the user or token that made the schedule, and an audit record is written. When the previous run
+has not ended, the next is left out.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mqadmin.web.tokens import ApiToken
 
 log = logging.getLogger(__name__)
 
-NEW_MS = 30_000  # since it was made: so long it may take until a new schedule is read
+NEW_MS = 30_000  # a schedule that is younger may not have been read before
 READ_SECONDS = 5.0  # at most until a new schedule is read; cron's own step is a minute
 
 
 class Scheduler(CronScheduler):
-    """rq's, with the schedules of the database for its jobs."""
+    """rq's scheduler, with the schedules of the database as its jobs."""
 
     _cron_jobs: list[schedules.ScheduledJob]  # type: ignore[assignment]  # from `read_schedules`
 
@@ -62,14 +62,15 @@ def _due(schedule: PipelineSchedule) -> schedules.ScheduledJob:
     job = schedules.cron_job(schedule.cron, name=f"{schedule.job}-{schedule.pk}")
     job.schedule_id = schedule.pk
     if time.time() * 1000 - schedule.created_ms < NEW_MS:
-        # The time that was shown when it was made holds, also when it is read only after that minute began.
+        # Its first run is at the time that was shown when it was made, also if it is read after that minute
+        # began.
         job.set_enqueue_time(datetime.fromtimestamp(schedule.created_ms / 1000, UTC))
     return job
 
 
 def start(schedule_id: int) -> None:
-    """Start the run of a schedule that is due, and store its id or why there is none. A schedule that was
-    removed meanwhile starts none."""
+    """Start the run of a schedule that is due, and store its id, or the reason why it did not start. A
+    schedule that was removed meanwhile starts none."""
     try:
         schedule = schedules.find(schedule_id)
     except Problem:
@@ -101,7 +102,7 @@ def _check_previous_run(run_id: str) -> None:
             raise
         return  # its record was removed after its time
     if before not in OVER:
-        raise Problem("conflict", f"left out: the run before it is {before}")
+        raise Problem("conflict", f"left out: the previous run is {before}")
 
 
 def caller_of(name: str) -> Caller:

@@ -1,16 +1,16 @@
-"""Sends a group's dead letters again, with the public Python client.
+"""Sending a group's dead letters again, with the public Python client.
 
-The letters stay in their queue. The committed offset of RESENDER there says how far they were taken up, so a
-second run continues where the first ended. It moves after the broker has stored the messages: a run that is
-killed before, or whose database fails, may send up to LETTERS_PER_PULL again.
-A message keeps its id, keys, tag and body. It goes to the group alone, through its retry topic, or to its
-topic, where every group reads it. What is sent to the retry topic of a group that consumes in order comes
-back as a dead letter: while such a group holds its queues, the broker treats a send to that topic as a
-message that was given up, as Apache's does.
+The letters stay in their queue. The committed offset of RESENDER there is the end of those that were taken
+up, so a second run continues where the first ended. It moves after the broker has stored the messages: a run
+that is killed before, or whose database fails, may send up to LETTERS_PER_PULL again. A message keeps its id,
+keys, tag and body. It is sent to the group alone, through its retry topic, or to its original topic, where
+every group reads it. What is sent to the retry topic of a group that consumes in order comes back as a dead
+letter: while such a group holds its queues, the broker treats a send to that topic as a message that was
+given up, as Apache's does.
 
 A letter is left out when its topic does not exist, has no valid name, or takes no messages. A send would
 create the topic; sending dead letters again needs a lower role than that, and a producer may write any name.
-Such a letter does not keep back those after it, and the next run tries it again.
+The letters after it are sent all the same, and the next run tries it again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from mqadmin.facts.offset_ranges import Range, ranges_of
 from mqadmin.jobs.facts import Resent
 
 SENT: Final = "sent"
-SKIPPED: Final = "skipped"  # it does not name its topic
+SKIPPED: Final = "skipped"  # the letter does not name its topic
 WITHOUT_TOPIC: Final = "without_topic"  # its topic does not exist, or takes no messages
 Fate = Literal["sent", "skipped", "without_topic"]
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
-LETTERS_PER_PULL = 32  # letters of one pull
+LETTERS_PER_PULL = 32
 # Properties that made the broker delay the message, or that it wrote at the first delivery.
 DROPPED = (
     properties.DELAY,
@@ -67,9 +67,10 @@ async def resend(
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
     then the others, oldest first.
 
-    Calls `report(sent, of)` after each pull; `left_out` stores what is left out. Each letter is sent once,
-    also where a later one is refused. Raises MisuseError when the group has none, or no retry topic to send
-    them to; ClientError when the broker does not take one, or none at all: what was sent before it counts.
+    Calls `report(sent, of)` after each pull; `left_out` stores which letters are left out. Each letter is
+    sent once, also where a later one is refused. Raises MisuseError when the group has no dead letters, or no
+    writable retry topic; ClientError when the broker refuses a letter, or all: letters that were sent before
+    it count as sent.
     """
     letters = dead_letter_topic(group)
     async with (
@@ -104,7 +105,7 @@ async def resend(
 
 
 class LeftOutStore(Protocol):
-    """Stores which letters were left out, as mqadmin/jobs/left_out.py does. Its methods wait for a
+    """A store of the letters that were left out (mqadmin/jobs/left_out.py). Its methods wait for a
     database."""
 
     def begin(self, queue_id: int, low: int, place: int) -> list[Range]: ...
@@ -113,7 +114,7 @@ class LeftOutStore(Protocol):
 
 
 class _Run:
-    """One run of `resend`, with what became of the letters so far."""
+    """One run of `resend`, with the counts of letters so far."""
 
     def __init__(
         self,
@@ -151,7 +152,8 @@ class _Run:
         last. `is_again`: earlier runs left them out."""
         while at < end and self._room > 0:
             begin, kept = at, []
-            # Letters that are left out again take no room, so the limit does not bound how many are read.
+            # Letters that are left out again do not count for the limit, so the limit does not bound the
+            # reads.
             result = await self._reader.pull(
                 queue,
                 at,
@@ -165,7 +167,7 @@ class _Run:
                     self._counts[became] += 1
                     if became != SENT:
                         kept.append(message.queue_offset)
-                    # Those left out before never keep back the letters after them
+                    # Letters that were left out before do not count for the limit, so that others are sent
                     if became == SENT or not is_again:
                         self._room -= 1
                     at = message.queue_offset + 1
@@ -182,7 +184,7 @@ class _Run:
 
 
 async def _send(producer: Producer, taken: _Taken, group: str, to: str, message: ReceivedMessage) -> Fate:
-    """Send a dead letter, unless its topic is unknown or takes none."""
+    """Send a dead letter, unless its topic is unknown or not writable; return its fate."""
     stored = message.record
     origin = stored.properties.get(properties.RETRY_TOPIC)
     if not origin:
@@ -200,15 +202,15 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
 
 
 class _Taken:
-    """Which topics take messages, by their routes; each route is read once."""
+    """The topics that are writable, by their routes; each route is read once."""
 
     def __init__(self, admin: Admin, letters: str):
         self._admin, self._letters = admin, letters
         self._known: dict[str, bool] = {}
 
     async def is_taken(self, topic: str) -> bool:
-        """Raises ClientError where the broker takes no messages of any topic, as one whose permission is
-        withheld."""
+        """Return whether a topic is writable. Raises ClientError if the broker accepts messages for no topic,
+        such as a broker whose write permission is withheld."""
         if topic not in self._known:
             self._known[topic] = topic not in FORBIDDEN_TO_SEND and await self._is_writable(topic)
         return self._known[topic]
@@ -221,7 +223,7 @@ class _Taken:
         if _is_writable(route):
             return True
         if not _is_writable(await self._admin.route(self._letters)):
-            raise NoRouteError(f"no broker takes messages for topic {topic}, and none for {self._letters}")
+            raise NoRouteError(f"no broker accepts messages for topic {topic}, and none for {self._letters}")
         return False
 
 

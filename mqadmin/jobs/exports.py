@@ -2,7 +2,7 @@
 
 A cell of a CSV file that begins like a formula would be run by the spreadsheet that opens it, so it gets an
 apostrophe in front (docs/durability.md S16). The file is written under a temporary name and renamed when it
-is whole; the free space of the disk is checked while writing, so that an export never takes the store's room.
+is whole; the free space of the disk is checked while writing, so that an export leaves room for the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mqadmin.process.rest_client import RestClient
 FORMS = ("jsonl", "csv")
 DEFAULT_LIMIT = 1_000_000
 MAX_MESSAGES = 10_000_000
-LEAVE_FREE_RATIO = 0.15  # of the disk; the store begins to refuse at 10 % free
+MIN_FREE_RATIO = 0.15  # of the disk; the store begins to refuse messages at 10 % free
 CSV_FIELDS = (
     "topic", "queue_id", "queue_offset", "log_offset", "message_id", "offset_message_id", "tag", "keys",
     "store_time", "born_time", "born_host", "reconsume_times", "body_bytes", "body_encoding", "body",
@@ -59,7 +59,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Of a message: where it is in its queue, and when it was stored."""
+    """The place of a message in its queue, and its store time."""
 
     queue_offset: int
     store_time_ms: int
@@ -71,7 +71,8 @@ def messages_of_topic(
     """Yield up to `limit` messages of a topic that were stored in [begin_ms, end_ms], queue after queue, by
     offset, as REST gives them.
 
-    The end of each queue is what it was when the export began, so it ends while the topic goes on.
+    Each queue is read up to its end at the time when its reading began, so an export ends while messages
+    come.
     """
     left = limit
     for queue in fact_of(_Topic, broker.get(f"/topics/{topic}")).queues:
@@ -82,7 +83,7 @@ def messages_of_topic(
             for time_ms in (begin_ms, end_ms)
             if time_ms is not None
         }
-        is_in_order = not any(answer.doubt for answer in found.values())  # else all of the queue is read
+        is_in_order = not any(answer.doubt for answer in found.values())  # if not, the whole queue is read
         if begin_ms is not None and is_in_order:
             offset = max(offset, found[begin_ms].offset)
         while offset < end and left > 0:
@@ -162,10 +163,10 @@ def remove_old(directory: Path, before: float) -> None:
 def _check_room(directory: Path) -> None:
     usage = shutil.disk_usage(directory)
     total = usage.used + usage.free  # without what the file system keeps back for the superuser
-    if usage.free < total * LEAVE_FREE_RATIO:
+    if usage.free < total * MIN_FREE_RATIO:
         raise NoRoomError(
-            f"the disk has {usage.free >> 20} of {total >> 20} MiB left, an export stops at "
-            f"{LEAVE_FREE_RATIO:.0%}"
+            f"the disk has {usage.free >> 20} of {total >> 20} MiB left; an export stops below "
+            f"{MIN_FREE_RATIO:.0%}. Free some room, or export fewer messages"
         )
 
 
@@ -180,6 +181,7 @@ def _csv_writer(output: IO[str]) -> Callable[[Document], object]:
 
 
 def cell(value: object) -> object:
-    """A value for a spreadsheet: a list as words, and nothing that would be run as a formula."""
+    """Return a value for a spreadsheet: a list as words, and an apostrophe before what looks like a
+    formula."""
     text = " ".join(value) if isinstance(value, list) else value
     return "'" + text if isinstance(text, str) and text.startswith(FORMULA_STARTS) else text

@@ -1,4 +1,4 @@
-"""What pages, REST and streams show of jobs and schedules."""
+"""Facts about jobs and schedules, for pages, REST and streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from broker_store.units import SMALL, Document, Fact, FactError, Moment, Small, fact_of
 
-# A number in JSON, in REST also where it passes 2**31: counts of bytes and times, below 2**53.
+# A number that is a number in JSON too, though it may be above 2**31: counts of bytes and times, below 2**53.
 Number = Annotated[int, SMALL]
 State = Literal["waiting", "running", "canceling", "done", "failed", "canceled", "interrupted"]
 OVER = frozenset({"done", "failed", "canceled", "interrupted"})
@@ -23,7 +23,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """How far a job is, as it last wrote it."""
+    """The progress of a job, as the job wrote it last."""
 
     text: str  # the step
     done: Number | None  # of `total`, in `unit`
@@ -43,29 +43,31 @@ class Job:
     title: str
     queue: str
     state: State
-    parameters: Annotated[Document, "what it was given; its kind decides which names there are"]
+    parameters: Annotated[Document, "the parameters of the job; which names there are depends on its kind"]
     by: str | None  # user or token that started it
     canceled_by: str | None
     created_ms: Moment | None
     started_ms: Moment | None
     ended_ms: Moment | None
     progress: JobProgress | None
-    result: Annotated[Document | None, "what it gave; its kind and version decide which names there are"]
+    result: Annotated[
+        Document | None, "the result; which names there are depends on the job's kind and version"
+    ]
     error: str | None  # a sentence
     has_file: bool
-    pipeline: Annotated[str | None, "the pipeline's job this is a run of; null for other jobs"]
+    pipeline: Annotated[str | None, "the job of the pipeline whose run this is; null for other jobs"]
     retry_of: Annotated[str | None, "the job that this repeats"]
     schedule: Annotated[Small | None, "the schedule that started it"]
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the job has ended."""
         return self.state in OVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """What moves of a job."""
+    """The changing part of a job."""
 
     id: str
     state: State
@@ -74,7 +76,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsFrame:
-    """What the streams jobs and pipeline give: the newest first."""
+    """A frame of the streams jobs and pipeline, the newest job first."""
 
     mark: str  # see `mark_of` of mqadmin/jobs/queue.py
     jobs: list[JobState]
@@ -82,7 +84,7 @@ class JobsFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFrame:
-    """What the stream job gives."""
+    """A frame of the stream job."""
 
     mark: str
     job: JobState
@@ -90,20 +92,20 @@ class JobFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When a job of the pipeline starts by itself, and what came of it last."""
+    """A schedule by which a job of the pipeline starts, and the outcome of its last time."""
 
     id: Small
     job: str  # a name of pipeline.JOBS
     title: str
-    parameters: Annotated[Document, "what its runs are given; its job decides which names there are"]
+    parameters: Annotated[Document, "the parameters of its runs; which names there are depends on its job"]
     cron: str  # minute, hour, day, month, weekday; UTC
     created_by: str
     created_ms: Moment
     next_ms: Moment
     next: str | None  # the same as ISO 8601
-    last_ms: Annotated[Moment | None, "when it was due last; null: not yet"]
+    last_ms: Annotated[Moment | None, "when it was due last; null: it was not due yet"]
     last_run: Annotated[str | None, "the run that it started last"]
-    last_problem: Annotated[str | None, "why there was no run when it was due last"]
+    last_problem: Annotated[str | None, "why no run started when it was due last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,8 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSummary:
-    """Of the result of an audit: its verdict, and what was read. None: it was not read."""
+    """A summary of the result of an audit: its verdict, and numbers of what was read. None: it was not
+    read."""
 
     ok: bool
     errors: int
@@ -150,7 +153,7 @@ class AuditSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsSummary:
-    """Of the result of the statistics."""
+    """A summary of the result of the statistics."""
 
     messages: int
     bytes: int
@@ -160,7 +163,7 @@ class StatisticsSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageSummary:
-    """Of the records of a key."""
+    """A summary of the records of a key."""
 
     records: int
     topics: int
@@ -169,7 +172,7 @@ class LineageSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary:
-    """Of a run of the archive."""
+    """A summary of a run of the archive."""
 
     records: int
     files: int
@@ -189,11 +192,11 @@ class Resent:
     left: int  # beyond the limit
     came_back: int  # dead letters that came while it ran
     skipped: int  # without the name of their topic
-    without_topic: int  # of topics that do not exist or take no messages
+    without_topic: int  # of topics that do not exist or are not writable
 
 
 def result_of(kind: type[Fact], job: Job) -> Fact | None:
-    """Return the result of a job; None until it is done, and for one that another version wrote."""
+    """Return the result of a job; None until it is done, and for a result that another version wrote."""
     try:
         return fact_of(kind, job.result) if job.result else None
     except FactError:

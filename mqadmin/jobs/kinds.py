@@ -1,4 +1,5 @@
-"""Which jobs there are. The names of KINDS stand in Redis, in schedules and in records: they stay."""
+"""The kinds of jobs. The names in KINDS are in Redis, in schedules and in records, so they must not
+change."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
 
 @dataclass(frozen=True)
 class Kind:
-    """One allowed job. `takes` are the names of its parameters; `check` returns the arguments of the
-    function for given ones. Raises what parameters.py says."""
+    """One allowed kind of job. `takes` are the names of its parameters; `check` returns the function's
+    arguments for given parameters. It raises Problem or NameError_."""
 
     function: Callable[..., Any]  # returns the result: facts, or their JSON
     title: str
@@ -30,8 +31,8 @@ class Kind:
     timeout_seconds: int
     takes: tuple[str, ...]
     check: Callable[[dict[str, Any]], Arguments]
-    confirms: str = ""  # the parameter whose value must be typed once more, for what cannot be taken back
-    # Raises for a run that could only fail; called in the broker's process
+    confirms: str = ""  # the parameter whose value must be typed to confirm a job that cannot be undone
+    # Raises an error for a run that would surely fail; called in the broker's process
     precondition: Callable[[Any], None] = lambda arguments: None
 
     def run(self, *arguments: object, **given: object) -> Document:
@@ -47,7 +48,7 @@ class Kind:
 
 
 def json_of(result: Any) -> Document:
-    """Return a result as JSON. What an audit has not read is left out, not null."""
+    """Return a result as JSON. Numbers that an audit has not read are left out, not null."""
     document: Document = document_of(result)
     if isinstance(result, AuditSummary):
         return {name: value for name, value in document.items() if value is not None}
@@ -55,8 +56,8 @@ def json_of(result: Any) -> Document:
 
 
 def _group_exists(arguments: ResendArguments) -> None:
-    """Raises NotFoundError."""
-    # Of the broker's process, where this is called: a worker imports nothing of it
+    """Check that the group exists. Raises NotFoundError."""
+    # Imported here: this runs in the broker's process, and a worker must not import the cluster
     from mqadmin.cluster.current import current_cluster
 
     cluster = current_cluster()

@@ -1,7 +1,8 @@
-"""What each kind of job may be given. Each check returns the arguments of the job's function, typed by the
-kind of job, or raises Problem or NameError_.
+"""The parameters of each kind of job, and their checks. A check returns the arguments of the job's function,
+in a type of the kind, or raises Problem or NameError_.
 
-The process that starts a job checks, and the worker that runs it checks again: Redis lies between.
+The process that starts a job checks the parameters, and the worker that runs it checks them again, since they
+may have been changed in Redis.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ LAB_TAKES = ("point", "flush", "power_cut", "messages", "seed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoArguments:
-    """Of a job that takes none."""
+    """The arguments of a job that takes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunArguments:
-    """Of the dry run of a start."""
+    """The arguments of the dry run of a start."""
 
     accept_damage: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportArguments:
-    """Of an export of messages."""
+    """The arguments of an export of messages."""
 
     topic: str
     begin_ms: int | None  # stored from then on; None: from the first
@@ -47,7 +48,7 @@ class ExportArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResendArguments:
-    """Of sending dead letters again."""
+    """The arguments of sending dead letters again."""
 
     group: str
     to: str  # one of dead_letters.TO
@@ -75,7 +76,7 @@ def check_nothing(parameters: dict[str, Any]) -> NoArguments:
 def check_dry_run(parameters: dict[str, Any]) -> DryRunArguments:
     accept = parameters.get("accept_damage", False)
     if parameters.keys() - {"accept_damage"} or not isinstance(accept, bool):
-        raise Problem("invalid", "this job has one parameter, accept_damage, true or false")
+        raise Problem("invalid", "this job has one parameter, accept_damage, which is true or false")
     return DryRunArguments(accept_damage=accept)
 
 
@@ -136,7 +137,8 @@ def _bounded(value: object, name: str, least: int, most: int) -> int:
 
 
 def whole(value: object) -> int | None:
-    """An integer, also from the string that a 64-bit number is in JSON; None for anything else."""
+    """Return an integer, also from a string of digits, as a 64-bit number is in JSON; None for anything
+    else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value) else None

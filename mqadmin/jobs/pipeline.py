@@ -1,8 +1,7 @@
-"""Runs of the pipeline, as the dashboard handles them: which jobs there are, what each may be given, and the
-files of a run.
+"""Runs of the pipeline, as the dashboard handles them: the jobs, their parameters, and the files of a run.
 
-    data/archive/                 what the job `archive` writes, and the only place it writes to
-    data/pipeline/RUN.json        the whole result of a run; Redis has a summary, since Redis is small
+    data/archive/                 the files of the job `archive`, the only place to which it writes
+    data/pipeline/RUN.json        the whole result of a run; Redis, whose memory is bounded, has a summary
     data/pipeline/RUN.log         its steps with their times, and the output of Spark and Java
 
 Nothing here imports pyspark: a run is `manage.py pipeline` in a process of its own, started by a worker
@@ -37,7 +36,7 @@ from mqadmin.jobs.facts import (
 
 MAX_KEY_BYTES = 1_024
 MAX_TIME_MS = 1 << 53
-LOG_SHOWN_BYTES = 64 << 10  # of its end
+LOG_SHOWN_BYTES = 64 << 10  # of the end of a log
 LOG_KEPT_BYTES = 1 << 20
 MAX_RESULT_BYTES = 64 << 20
 RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -48,7 +47,7 @@ CHOICE = ("topic", "begin_ms", "end_ms")
 class PipelineJob:
     name: str
     title: str
-    lead: str  # what it does, a sentence
+    lead: str  # a sentence that states what it does
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -78,8 +77,8 @@ JOBS = {
         PipelineJob(
             "archive",
             "Archive",
-            "Brings what is new into Parquet files by topic and day, in the folder archive of the "
-            "data directory.",
+            "Adds new records to Parquet files by topic and day, in the folder archive of the data "
+            "directory.",
         ),
     )
 }
@@ -92,12 +91,12 @@ def job_of(name: str) -> PipelineJob:
     return job
 
 
-# What a run is given
+# Arguments of a run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArguments:
-    """Of a run; None: it was not given, or empty."""
+    """The arguments of a run; None: the parameter was not given, or empty."""
 
     topic: str | None = None
     begin_ms: int | None = None
@@ -134,9 +133,9 @@ def _topic(value: object) -> str:
 
 
 def _key(value: object) -> str:
-    # A NUL ends an argument of a process and stands in no key.
+    # A NUL would end an argument of a process, and no key has one.
     if not isinstance(value, str) or "\0" in value or len(value.encode("utf-8", "replace")) > MAX_KEY_BYTES:
-        raise Problem("invalid", f"key is a text of at most {MAX_KEY_BYTES} bytes")
+        raise Problem("invalid", f"key must be a text of at most {MAX_KEY_BYTES} bytes")
     return value
 
 
@@ -255,8 +254,8 @@ def read_document(data: Path, run: str) -> Document:
         if path.stat().st_size > MAX_RESULT_BYTES:
             raise Problem(
                 "too_large",
-                f"the result has more than {MAX_RESULT_BYTES >> 20} MiB; it lies in the data "
-                f"directory as pipeline/{path.name}",
+                f"the result has more than {MAX_RESULT_BYTES >> 20} MiB; read the file "
+                f"pipeline/{path.name} in the data directory",
             )
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -273,7 +272,7 @@ def read_log(data: Path, store: Path, run: str) -> str:
     except FileNotFoundError:
         return ""
     if size > LOG_SHOWN_BYTES:
-        text = "... what was said before is left out\n" + text.partition("\n")[2]
+        text = "... the lines before are left out\n" + text.partition("\n")[2]
     return without_paths(text, data, store)
 
 
@@ -294,7 +293,7 @@ def without_paths(text: str, data: Path, store: Path) -> str:
 
 
 def sentence_of(errors: str, status: int) -> str:
-    """Return why a run ended, from the end of its process's output: the sentence of a CommandError, else the
+    """Return why a run failed, from the end of its process's output: the sentence of a CommandError, else the
     last error, else its exit status."""
     sentences = re.findall(r"^CommandError: (.+)$", errors, re.MULTILINE)
     if sentences:
@@ -309,7 +308,7 @@ def sentence_of(errors: str, status: int) -> str:
     last = (
         raised
         or [line for line in errors.splitlines() if line.strip()]
-        or [f"it ended with {status} and said nothing"]
+        or [f"it ended with exit status {status} and without output"]
     )[-1]
     # The class of an error is for programmers; the run's log has it.
     return re.sub(r"^[\w.]*(?:Error|Exception): ", "", last.strip())

@@ -1,4 +1,4 @@
-"""How far a job is. The job writes it into its meta in Redis, at most four times a second."""
+"""The progress of a job. The job writes it into its meta in Redis, at most four times a second."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_TEXT = 300  # characters of a step
 
 
 class JobFailed(Exception):
-    """A job could not do its work; the message is for its reader."""
+    """A job could not do its work; users see the message."""
 
 
 class Progress:
-    """Writes how far the current job is. Outside a worker (a command, a test) it writes nothing."""
+    """Writes the progress of the current job. Outside a worker (a command, a test) it writes nothing."""
 
     def __init__(self, job: Job | None = None):
         self._job = job if job is not None else get_current_job()
@@ -58,8 +58,8 @@ class Progress:
 
 
 def read(value: Any) -> JobProgress | None:
-    """The progress in a job's meta; None where there is none. Redis may hold anything: a field that is not of
-    its type is unknown."""
+    """Return the progress in a job's meta; None without one. Redis may hold anything: a field of a wrong type
+    counts as unknown."""
     if not isinstance(value, dict):
         return None
     steps = value.get("steps")

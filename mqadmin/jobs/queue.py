@@ -1,5 +1,5 @@
-"""The queues of jobs: start, list, find, cancel and repeat jobs. Each call is a short visit to Redis, in the
-process of the broker or of the schedules."""
+"""The queues of jobs: start, list, find, cancel and repeat jobs. Each call is a short request to Redis, from
+the process of the broker or of the schedules."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from mqadmin.jobs.parameters import keywords_of
 from mqadmin.jobs.worker import FUNCTIONS, AllowedJob
 
 MAX_LISTED = 200  # newest jobs of each queue and state
-# Jobs that wait, of all queues: each holds its parameters and a row of every list until its turn comes.
+# Waiting jobs of all queues: each has its parameters in Redis and a row in every list until it runs.
 MAX_WAITING = 100
-MAX_WAITING_OF_USER = 20  # so that others find room
+MAX_WAITING_OF_USER = 20  # so that other users can start jobs
 _NO_ROOM = "wait until some have run, or cancel some"
-_starting = threading.Lock()  # counting and queueing are one step for the threads of requests
+_starting = threading.Lock()  # held while a request counts the waiting jobs and adds one
 JOB_ID = pipeline.RUN_ID
 
 
@@ -61,24 +61,26 @@ def start(
     confirm: str | None = None,
     **about: object,
 ) -> Job:
-    """Put a job on its queue, and return it. The caller's role decides which kinds; `about` is kept in the
-    job's meta.
+    """Put a job on its queue, and return it. Which kinds are allowed depends on the caller's role; `about` is
+    kept in the job's meta.
 
-    A kind that cannot be taken back needs `confirm`: the value of its parameter that names what is changed.
+    A kind that cannot be undone needs `confirm`: the value of its parameter that names what is changed.
     Raises Problem; NameError_ for a topic or group.
     """
     kind = KINDS.get(kind_name)
     if kind is None:
-        raise Problem("invalid", f"no job is called {kind_name!r:.60}; there are {', '.join(KINDS)}")
+        raise Problem(
+            "invalid", f"there is no kind of job {kind_name!r:.60}; the kinds are {', '.join(KINDS)}"
+        )
     if not caller.may(kind.role):
-        raise Problem("forbidden", f"{kind_name} needs the role {kind.role}, {caller.name} is {caller.role}")
+        raise Problem(
+            "forbidden", f"{kind_name} needs the role {kind.role}; {caller.name} has the role {caller.role}"
+        )
     checked = kind.check(parameters)
     kind.precondition(checked)
     name = getattr(checked, kind.confirms) if kind.confirms else None
     if name is not None and confirm != name:
-        raise Problem(
-            "confirmation_needed", f"“{kind.title}” cannot be taken back; confirm it by typing {name}"
-        )
+        raise Problem("confirmation_needed", f"“{kind.title}” cannot be undone; confirm it by typing {name}")
     with _redis_problems(), _starting:
         queue = next(queue for queue in _queues() if queue.name == kind.queue)
         _check_room(caller)
@@ -96,7 +98,7 @@ def start(
 
 
 def room() -> int:
-    """Return how many more jobs may wait, 1 or more. Raises Problem where none may."""
+    """Return how many more jobs may wait, 1 or more. Raises Problem if none may."""
     waiting = sum(queue.count for queue in _queues())
     if waiting >= MAX_WAITING:
         raise Problem("limit_reached", f"{waiting} jobs are waiting, at most {MAX_WAITING} may", _NO_ROOM)
@@ -104,7 +106,7 @@ def room() -> int:
 
 
 def _check_room(caller: Caller) -> None:
-    """Refuse one more waiting job, of all or of this caller. Raises Problem."""
+    """Check that one more job may wait, of all and of this caller. Raises Problem."""
     if room() == MAX_WAITING:
         return
     queues = _queues()
@@ -124,8 +126,8 @@ def _check_room(caller: Caller) -> None:
 def retry(
     job_id: str, caller: Caller, confirm: str | None = None, record: dict[str, Any] | None = None
 ) -> Job:
-    """Start the same again, as another job, which is returned; the first stays as it is. `record` gets kind
-    and parameters, also where the start is refused, and the id of the new job."""
+    """Start a job with the same kind and parameters, and return it; the first job stays as it is. `record`
+    gets kind and parameters, also where the start is refused, and the id of the new job."""
     with _redis_problems():
         job = _fetch(job_id)
         known = describe(job)
@@ -141,7 +143,7 @@ def retry(
 
 
 def listing() -> list[Job]:
-    """The newest jobs of every queue and state, newest first."""
+    """Return the newest jobs of every queue and state, newest first."""
     with _redis_problems():
         known = [describe(job) for queue in _queues() for job in _jobs_of(queue)]
     return sorted(known, key=lambda job: job.created_ms or 0, reverse=True)
@@ -194,13 +196,13 @@ def last_done(kind: str) -> Job | None:
 
 
 def moving(*, runs_only: bool = False) -> JobsFrame:
-    """Return how far each job is, or each run of the pipeline, newest first, for a stream."""
+    """Return the progress of each job, or of each run of the pipeline, newest first, for a stream."""
     found = [job for job in listing() if job.pipeline or not runs_only]
     return JobsFrame(mark=mark_of(found), jobs=[_moving(job) for job in found])
 
 
 def state_of(job_id: str) -> JobFrame:
-    """Return how far one job is, for a stream."""
+    """Return the progress of one job, for a stream."""
     job = find(job_id)
     return JobFrame(mark=mark_of([job]), job=_moving(job))
 
@@ -210,7 +212,7 @@ def _moving(job: Job) -> JobState:
 
 
 def mark_of(found: Iterable[Job]) -> str:
-    """Return a hash of which jobs are in which states: a page with another mark is out of date."""
+    """Return a hash of the ids and states of jobs: a page with another mark is out of date."""
     return hashlib.sha256("".join(f"{job.id} {job.state}\n" for job in found).encode()).hexdigest()[:16]
 
 
@@ -248,8 +250,8 @@ def _fetch(job_id: str) -> AllowedJob:
 
 
 def cancel(job_id: str, caller: Caller) -> Job:
-    """Take a waiting job off its queue, or stop a running one, and return it. Raises Problem, also for one
-    that has ended."""
+    """Remove a waiting job from its queue, or stop a running one, and return it. Raises Problem, also for a
+    job that has ended."""
     with _redis_problems():
         job = _fetch(job_id)
         kind = KINDS.get(job.kind or "")
@@ -271,7 +273,7 @@ def cancel(job_id: str, caller: Caller) -> Job:
 
 
 def _clean_after(job: RqJob, kind: Kind) -> None:
-    """Do what the job's process does at its end; it was killed."""
+    """Clean up after a job whose process was killed, as the process does at its end."""
     if kind.function is runs.export_messages:
         exports.remove_unfinished(runs.data_directory() / "exports", job.id)
     elif kind.function is runs.rebuild_index:
@@ -283,8 +285,8 @@ def _clean_after(job: RqJob, kind: Kind) -> None:
 
 
 def mark_interrupted() -> int:
-    """Mark what still counts as running as interrupted, and return how many those were. Called when every
-    worker has ended."""
+    """Mark jobs that still count as running as interrupted, and return their number. Called when every worker
+    has ended."""
     count = 0
     for queue in _queues():
         registry: StartedJobRegistry = queue.started_job_registry
@@ -323,7 +325,7 @@ _STATES: dict[JobStatus | None, State] = {
 
 
 def describe(job: AllowedJob) -> Job:
-    """Return what pages and REST show of a job; None is unknown or not yet."""
+    """Return a job of rq as pages and REST show it. A field is None if it is unknown, or not yet there."""
     meta = job.meta if isinstance(job.meta, dict) else {}
     state = _STATES.get(job.get_status(refresh=False), "waiting")
     if meta.get("interrupted"):
@@ -343,7 +345,7 @@ def describe(job: AllowedJob) -> Job:
         canceled_by=job.canceled_by,
         created_ms=_ms(job.created_at),
         started_ms=_ms(job.started_at),
-        # A job that was killed notes no end of its own.
+        # A job that was killed has not stored the time of its end.
         ended_ms=job.canceled_ms if state == "canceled" and job.ended_at is None else _ms(job.ended_at),
         progress=progress.read(meta.get("progress")),
         result=result if isinstance(result, dict) else None,
@@ -361,7 +363,7 @@ def parameters_of(job: RqJob) -> Document:
     try:
         return dict(job.kwargs)
     except (DeserializationError, TypeError, ValueError):
-        # One payload that is not of this program must not keep back the list
+        # A payload of another program must not fail the whole list
         return {}
 
 
@@ -375,20 +377,20 @@ def _error_sentence(job: RqJob) -> str:
     result = job.latest_result()
     trace = (result.exc_string if result is not None else None) or ""
     line = trace.strip().rpartition("\n")[2]
-    kind, _, said = line.partition(": ")
+    kind, _, text = line.partition(": ")
     name = kind.rpartition(".")[2]
     if not line:
         return "no reason was kept"
-    if name == progress.JobFailed.__name__ and said:
-        return said[:500]
+    if name == progress.JobFailed.__name__ and text:
+        return text[:500]
     if name in _ENDS:
         return _ENDS[name]
     if not re.fullmatch(r"(?:\w+\.)*[A-Z]\w*", kind):  # no class: a sentence of ours, or of rq's
         return line[:500]
-    return "the program failed at it; the worker's log, logs/worker-*.log of the data directory, says where"
+    return "the program failed; the worker's log, logs/worker-*.log in the data directory, has the error"
 
 
-# What ends a job from outside, by the class of rq's error.
+# Reasons why a job was ended from outside, by the class of rq's error.
 _ENDS = {
     "JobTimeoutException": "it took longer than this kind of job may",
     "AbandonedJobError": "its worker ended while it ran",

@@ -1,7 +1,7 @@
-"""What a worker runs: one function for each kind of job.
+"""The functions that a worker runs, one for each kind of job.
 
-No job opens the store for writing. What must be changed, a job asks the running broker for, over its Unix
-socket. What needs the store or Spark runs as a management command in a process of its own.
+No job opens the store for writing. To change something, a job sends a request to the running broker, over its
+Unix socket. A job that needs the store's files or Spark runs a management command in a process of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mqadmin.process.recovery_paths import without_path
 from mqadmin.process.rest_client import RestClient, segment
 
 KEEP_SECONDS = 14 * 24 * 3600  # results and failures stay readable that long
-MAX_STDERR_BYTES = 16_000  # read of what a child said, from its end
+MAX_STDERR_BYTES = 16_000  # of the end of a child's standard error that are read
 
 
 def data_directory() -> Path:
@@ -60,8 +60,8 @@ def check_store() -> CheckResult:
 
 
 def dry_run(accept_damage: bool) -> DryRun:
-    """Do all of a start but its writes. Its record stands beside those of starts; the result has its main
-    facts."""
+    """Make all steps of a start without writing. Its record is kept with those of starts; the result has its
+    main facts."""
     more = ("--accept-damage",) if accept_damage else ()
     found = _run_command(
         StartReport,
@@ -90,8 +90,8 @@ def dry_run(accept_damage: bool) -> DryRun:
 
 
 def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) -> Outcome:
-    """Kill a writer of the lab's own store at a point, start that store again, and report what is lost and
-    what is there."""
+    """Kill a writer of the lab's own store at a point, start that store again, and report which messages are
+    lost and which are there."""
     job = get_current_job()
     arguments = [
         point,
@@ -109,9 +109,8 @@ def crash_lab(point: str, flush: str, power_cut: str, messages: int, seed: int) 
 
 
 def rebuild_index() -> Document:
-    """Have the broker write its index files again from the commit log, beside the old ones.
-
-    Returns the last state of that, as REST gives it.
+    """Make the broker write its index files again from the commit log, beside the old ones. Return the last
+    state of the rebuild, as REST gives it.
     """
     progress = Progress()
     with RestClient.of_data_directory(data_directory()) as broker:
@@ -125,7 +124,7 @@ def rebuild_index() -> Document:
                 if now.state == "done":
                     return document
                 if now.state != "running":
-                    raise JobFailed(f"the broker says: {now.error or now.state}")
+                    raise JobFailed(f"the rebuild did not finish: {now.error or now.state}")
                 time.sleep(INTERVAL_SECONDS)
         except JobFailed:
             raise
@@ -152,7 +151,7 @@ def resend_dead_letters(group: str, to: str, limit: int) -> Resent:
     run = run_file.read(data_directory())
     if run is None or not run.nameserver:
         raise JobFailed(
-            "this broker runs without a name server of its own, by which the job's client would find it"
+            "this broker runs without a name server of its own, which the job's client needs to find it"
         )
     progress, sent_so_far = Progress(), 0
 
@@ -196,14 +195,15 @@ def run_pipeline(name: str, **parameters: object) -> Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line that a command prints: how far it is, or its result."""
+    """A line that a command prints: its progress, or its result."""
 
     progress: JobProgress | None
     result: dict[str, Any] | None
 
 
 def _line_of(text: bytes) -> _Line:
-    """Return what a command printed; of a line that is none of its own, as a library prints, nothing."""
+    """Return the content of a line that a command printed; empty for another line, such as one of a
+    library."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -246,8 +246,8 @@ def _run_command(
 
 
 class _Child:
-    """`with _Child(command) as child`: a process of this job's group, ended with the block or with this
-    process."""
+    """A process of this job's group: `with _Child(command) as child`. It is ended at the end of the block, or
+    when this process ends."""
 
     def __init__(self, command: list[str], log: IO[bytes] | None = None):
         # A file has room for any amount; a pipe would need a second thread that reads it
@@ -283,11 +283,11 @@ class _Child:
 
 
 def _install_pipeline() -> None:
-    """Install the Spark block of requirements.txt when it is not there: `make run` leaves it out, it is 450
-    MB."""
+    """Install the Spark block of requirements.txt if it is missing: `make run` leaves it out, since it has
+    450 MB."""
     if importlib.util.find_spec("pyspark") is not None:
         return
-    Progress()("installing Spark from requirements.txt (about 450 MB), this once", last=True)
+    Progress()("installing Spark from requirements.txt (about 450 MB), only this first time", last=True)
     command = [
         sys.executable,
         "-m",

@@ -1,9 +1,9 @@
 """Schedules: runs of the pipeline that start by themselves, at the times of a cron expression (five fields,
 UTC).
 
-They stand in the database, so a restart, or a Redis that is gone, loses none. `manage.py run_schedules`, a
-child of runbroker, starts what is due (`mqadmin/jobs/cron.py`). A run that was due while it did not run is
-left out.
+They are in the database, so a restart or a lost Redis loses none. `manage.py run_schedules`, a child of
+runbroker, starts runs that are due (`mqadmin/jobs/cron.py`). A run that was due while that process did not
+run is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqadmin.jobs.parameters import keywords_of
 
 MAX_SCHEDULES = 50
 MAX_CRON = 100
-# Of a cron expression; croniter takes a sixth field for seconds.
+# The fields of a cron expression; croniter would accept a sixth one for seconds.
 FIELDS = (
     ("minute", "0 to 59"),
     ("hour", "0 to 23"),
@@ -60,8 +60,8 @@ class ScheduledJob(CronJob):
 
 
 def cron_job(cron: str, **more: Any) -> ScheduledJob:
-    """Return a job of rq, which computes when it is due. Raises Problem for what is no cron expression, or
-    names a day that never comes."""
+    """Return a job of rq, which computes when it is due. Raises Problem for a text that is no cron
+    expression, and for a day that no month has."""
     text = " ".join(cron.split())
     if len(text) > MAX_CRON or len(text.split()) != len(FIELDS):
         raise Problem(
@@ -76,7 +76,7 @@ def cron_job(cron: str, **more: Any) -> ScheduledJob:
 
 
 def _wrong_field(text: str) -> str:
-    """Return which field of a cron expression is wrong, and what it takes."""
+    """Return which field of a cron expression is wrong, and which values it takes."""
     for number, (value, (name, takes)) in enumerate(zip(text.split(), FIELDS, strict=True)):
         alone = ["*"] * len(FIELDS)
         alone[number] = value

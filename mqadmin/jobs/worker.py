@@ -1,8 +1,8 @@
 """Jobs as a worker of rq loads and runs them.
 
 A process that can write to Redis must not be able to run code here (docs/durability.md S21): payloads are
-JSON, never pickle, whatever the command line says. A job's function is looked up in KINDS and imported from
-nowhere.
+JSON, never pickle, for any options of the command line. A job's function comes from KINDS; nothing is
+imported by a name from Redis.
 
 A job runs in a process that the worker forks. To stop one, the worker sends a signal to that process's group,
 so what the job started (a Spark job's JVM) ends with it.
@@ -26,14 +26,14 @@ from mqadmin.jobs.kinds import KINDS
 # failed ones or shows a worker's.
 serializers.PickleSerializer = JSONSerializer  # type: ignore[assignment]  # on purpose
 
-# A job's function stands in Redis as this and its kind. No module is imported by that name: jobs that were
-# put there by earlier versions have the same names.
+# In Redis the name of a job's function is this and its kind. No module is imported by that name; it stays the
+# same, since jobs of earlier versions have it.
 FUNCTIONS = "mqadmin.jobs."
 PR_SET_PDEATHSIG = 1
 
 
 class AllowedJob(Job):
-    """A job whose function comes from KINDS; what else its record in Redis may name is not run."""
+    """A job whose function comes from KINDS; any other name in its record in Redis is not run."""
 
     @property
     def kind(self) -> str | None:
@@ -50,8 +50,8 @@ class AllowedJob(Job):
             raise PermissionError(f"{self.func_name!r:.80} is not a job of this program")
         return KINDS[self.kind].run
 
-    # Who stopped it and when has fields of its own in Redis: the running job writes the meta, and would
-    # overwrite them there.
+    # The user that stopped it and the time are fields of their own in Redis: in the meta, the running job
+    # would overwrite them.
     canceled_by: str | None = None
     canceled_ms: int | None = None
 
@@ -69,11 +69,11 @@ class AllowedJob(Job):
     success_callback = failure_callback = stopped_callback = property(lambda self: None)
 
     def send_webhooks(self, status: str | JobStatus, *, exc_string: str | None = None) -> None:
-        """Send none: an address that stands in Redis may be any within this network."""
+        """Send none: an address in Redis might be any host of this network."""
 
 
 class JobWorker(Worker):
-    """A worker that reads JSON alone and whose children end with it."""
+    """A worker that reads only JSON, and whose children end with it."""
 
     def __init__(self, *arguments: Any, **options: Any):
         options["serializer"] = JSONSerializer
@@ -86,5 +86,5 @@ class JobWorker(Worker):
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends."""
+    """Make the kernel kill this process when the thread that forked it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

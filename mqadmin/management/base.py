@@ -1,4 +1,4 @@
-"""What the commands have in common: the connection to the broker, and how they print its answers.
+"""The base of the commands: the connection to the broker, and the output of its answers.
 
 A command uses REST over the Unix socket of the data directory, as the user who runs it, without a token.
 `--json` prints the answer for programs; without it a command prints a table. An error ends with exit code 1
@@ -29,8 +29,8 @@ from mqadmin.management.plain import PlainCommand
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError
 
 UNKNOWN = "–"
-WIDEST = 80  # characters of a cell; one topic of 255 would move the other columns off the screen
-# How the names of 64-bit numbers end, which come as strings; other digits are text and stay as they are.
+MAX_CELL = 80  # characters; a topic of 255 would move the other columns off the screen
+# Ends of the names of 64-bit numbers, which come as strings; other digits are text and stay as they are.
 NUMBERS = (
     "offset",
     "offsets",
@@ -68,15 +68,15 @@ TIME_HELP = "milliseconds since 1970, or a time such as 2026-11-21T10:00:00Z; wi
 
 
 class BrokerCommand(PlainCommand):
-    """A command with verbs: `verbs` adds their parsers; verb `list` is answered by the method
-    `do_list(options)`."""
+    """A command with verbs. `verbs` adds their parsers; the method `do_list(options)` runs the verb
+    `list`."""
 
     requires_system_checks = ()
     requires_migrations_checks = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # Before the verb and after it. After it only what is given counts, or the verb's default would
-        # replace the value given before.
+        # These options may be before or after the verb. After it they have no default, which would replace a
+        # value given before the verb.
         common = CommandParser(add_help=False)
         for one, json_default, data_default in (
             (parser, False, None),
@@ -102,7 +102,7 @@ class BrokerCommand(PlainCommand):
         # A store is read without a broker and its data directory
         if not self.data.is_dir() and options.get("store") is None:
             raise CommandError(
-                f"there is no data directory {self.data}; a start of the broker makes it: manage.py "
+                f"there is no data directory {self.data}; a start of the broker creates it: manage.py "
                 f"runbroker --data {self.data}"
             )
         try:
@@ -123,9 +123,9 @@ class BrokerCommand(PlainCommand):
             raise CommandError(f"{problem} ({problem.code})") from None
         except FactError as error:
             raise CommandError(
-                f"the answer is of another version ({error}): use the program that the broker was started by"
+                f"the answer is of another version ({error}): use the manage.py that started the broker"
             ) from None
-        except BrokenPipeError:  # `| head` has seen enough
+        except BrokenPipeError:  # the reader of the output, such as `head`, has ended
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             raise CommandError("stopped", returncode=130) from None
@@ -139,13 +139,13 @@ class BrokerCommand(PlainCommand):
         getattr(self, "do_" + options["verb"].replace("-", "_"))(options)
 
     def show(self, value: Any, text: str | None = None) -> None:
-        """Print the value as JSON, or the text made of it."""
+        """Print the value as JSON with --json, else the text."""
         self.stdout.write(
             json.dumps(value, ensure_ascii=False, indent=2) if self.as_json or text is None else text
         )
 
     def show_line(self, value: Any, text: str) -> None:
-        """Print one of many at once: a line of JSON, or of text."""
+        """Print one of many values at once: a line of JSON with --json, else of text."""
         self.stdout.write(json.dumps(value, ensure_ascii=False) if self.as_json else text)
         self.stdout.flush()
 
@@ -176,7 +176,7 @@ def table(headings: list[str], rows: Iterable[list[str]]) -> str:
     """Return aligned columns, numbers to the right."""
     all_rows = [
         headings,
-        *([text if len(text) <= WIDEST else text[: WIDEST - 1] + "…" for text in row] for row in rows),
+        *([text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…" for text in row] for row in rows),
     ]
     widths = [max(len(row[at]) for row in all_rows) for at in range(len(headings))]
     numeric = [all(_is_number(row[at]) for row in all_rows[1:]) for at in range(len(headings))]
@@ -195,13 +195,13 @@ def _is_number(text: str) -> bool:
 
 
 def with_integers(kind: type, document: Document) -> Document:
-    """Return an answer of REST with the integers of its type of facts, which REST gives as strings. So they
-    are printed as those of a store without a broker."""
+    """Return an answer of REST whose integers, which REST gives as strings, are integers again. So they are
+    printed like those that are read from a store's files."""
     return document | document_of(fact_of(kind, document))
 
 
 def cell(value: object, name: str = "") -> str:
-    """Return a value as text: unknown is a dash, a time is local with its zone, a list is its items."""
+    """Return a value as text: a dash for unknown, a local time with its zone, the items of a list."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -236,7 +236,7 @@ def printable(text: str) -> str:
 
 
 def flat(value: dict, before: str = "") -> list[tuple[str, object]]:
-    """Return nested facts by dotted names."""
+    """Return nested facts as rows of (dotted name, value)."""
     rows: list[tuple[str, object]] = []
     for name, item in value.items():
         if isinstance(item, dict):

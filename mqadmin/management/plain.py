@@ -12,12 +12,12 @@ from redis.exceptions import RedisError
 
 
 def database_failed(error: DatabaseError) -> str:
-    """Return that the dashboard's database cannot be used, and what to do, or that it refused a value."""
+    """Return a sentence: the dashboard's database cannot be used, and what to do; or it refused a value."""
     if isinstance(error, (IntegrityError, DataError)):
         return f"the dashboard's database refuses this: {error}"
     return (
         f"the dashboard's database cannot be used: {error}. It is in the data directory: put it back "
-        f"there; a start of the broker, or `manage.py migrate`, makes an empty one."
+        f"there. A start of the broker, or `manage.py migrate`, creates an empty one."
     )
 
 

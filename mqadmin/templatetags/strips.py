@@ -1,5 +1,5 @@
-"""Strips: a drawing of a file or of the log, cell by cell from left to right; a fuller cell has a stronger
-colour."""
+"""Strips: drawings of a file or of the log, cell by cell from left to right. A cell with a higher value has a
+stronger colour."""
 
 from __future__ import annotations
 

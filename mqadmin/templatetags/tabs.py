@@ -12,7 +12,8 @@ register = template.Library()
 
 @register.inclusion_tag("store_tabs.html", takes_context=True)
 def store_tabs(context: template.RequestContext) -> dict[str, object]:
-    """The tabs, of which the current one has the longest begin of the page's own address."""
+    """Return the tabs. The current one is that whose address is the longest beginning of the page's
+    address."""
     here = context.request.path
     shown = [(reverse(tab.page), tab.title) for tab in registry.tabs()]
     current = max((address for address, _ in shown if here.startswith(address)), key=len, default=None)

@@ -19,13 +19,13 @@ from mqadmin.views.sources import SOURCES
 
 register = template.Library()
 
-UNKNOWN = format_html('<span class="unknown" title="not measured, or not known yet">{}</span>', "unknown")
+UNKNOWN = format_html('<span class="unknown" title="not measured, or unknown yet">{}</span>', "unknown")
 
 
 @register.simple_tag
 def word(name: str, shown: str = "", *, in_label: bool = False):
     """Show a term of docs/GLOSSARY.md with its meaning on hover and focus, as a link to the glossary. In the
-    label of a field it is no link: a click there is for the field."""
+    label of a field it is no link, since a click there must go to the field."""
     term = terms()[name]
     if in_label:
         return format_html(
@@ -48,7 +48,7 @@ def count(value):
 
 @register.filter
 def plain(value):
-    """An exact number where no markup can stand."""
+    """An exact number as plain text, for places without markup."""
     return "unknown" if value is None else f"{int(value):,}"
 
 
@@ -90,7 +90,7 @@ def micros(value):
 
 @register.filter
 def micros_or(value, otherwise):
-    """The same, with a word for what did not happen: that is not unknown."""
+    """Microseconds, with the text `otherwise` for None: a thing that did not happen is not unknown."""
     return otherwise if value is None else micros_text(float(value))
 
 
@@ -150,7 +150,7 @@ def microseconds(value):
 
 @register.filter
 def other(count, listed):
-    """How many of `count` are not in a list."""
+    """The number of items that are not in a list: `count` less its length."""
     return count - len(listed)
 
 
@@ -185,7 +185,7 @@ def moment_short(value):
 
 
 def moment_given(value: int) -> str:
-    """A time from a form: to the minute, and finer when it was given finer; its number when no calendar has
+    """A time from a form: to the minute, or finer if it has seconds; the number of ms if no calendar has
     it."""
     text = (moment_text(value) or f"{value} ms").removesuffix(".000")
     return text.removesuffix(":00") if "." not in text else text
@@ -205,7 +205,7 @@ def moment_text(value: int | None) -> str | None:
 
 @register.filter
 def ago(value):
-    """How long ago a time was; live.js updates it."""
+    """The time since a moment; live.js updates it."""
     text = moment_text(value)
     if text is None:
         return UNKNOWN
@@ -221,7 +221,7 @@ def ago(value):
 
 @register.filter
 def ago_text(value):
-    """The same as text, inside an element that a stream updates."""
+    """The time since a moment as text, inside an element that a stream updates."""
     return (
         UNKNOWN
         if moment_text(value) is None
@@ -231,7 +231,7 @@ def ago_text(value):
 
 @register.filter
 def until(value):
-    """In how long a time comes; live.js updates it."""
+    """The time left until a moment; live.js updates it."""
     text = moment_text(value)
     if text is None:
         return UNKNOWN
@@ -248,7 +248,7 @@ def until(value):
 
 @register.filter
 def duration_short(value):
-    """A chosen length of time, without the zeros: 1 s, 10 min, 2 h."""
+    """A length of time in its largest unit: 1 s, 10 min, 2 h."""
     for unit, name in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if value >= unit and value % unit == 0:
             return f"{value // unit} {name}"
@@ -273,7 +273,7 @@ def share(part, whole):
 
 @register.filter
 def share_seen(part, whole):
-    """As `share`, but never too narrow to be seen."""
+    """The same as `share`, but at least 0.6, so that the bar is visible."""
     return f"{max(0.6, float(share(part, whole))):.3f}"
 
 

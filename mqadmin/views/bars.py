@@ -1,4 +1,4 @@
-"""Rows as bars, of the template bars.html."""
+"""Rows that the template bars.html draws as bars."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What every page has in common: the role that it needs, the frame around it, and what it shows when the
-broker does not serve.
+"""The base of all pages: the role that a page needs, the frame around it, and the page that is shown while
+the broker does not serve.
 
 A page that uses the store is a coroutine on the broker's own loop: it reads facts and does not block. `page`
 is its guard. User and role were read before (`identify_caller` in web/middleware.py), so views and templates
@@ -48,15 +48,15 @@ NAVIGATION = (
     ("pipeline", "Pipeline", "pipeline"),
     ("jobs", "Jobs", "jobs"),
 )
-# In these states there are no topics and groups to show yet; `closed` is the moment of stopping.
 DAY_MS = 24 * 3_600_000
+# In these states there are no topics and groups to show; `closed` is the state while the broker stops.
 NOT_SERVING = frozenset({"starting", "opening", "recovering", "failed", "closed"})
 
 
 def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({})):
     """Return a decorator for a view that needs at least `role`, at an address with no other parameters than
-    `takes`. Errors of the tree become pages that say what is wrong. A view that changes something takes a
-    form, and no parameters in its address."""
+    `takes`. Errors (broker_store/errors.py) become pages that state what is wrong. A POST takes a form, and
+    no parameters in its address."""
 
     def decorate(view):
         @functools.wraps(view)
@@ -67,7 +67,10 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
             if not request.caller.may(role):
                 request.refused = request.caller
                 return failure_page(
-                    request, 403, "Not allowed", f"This needs the role {role}; you are {request.caller.role}."
+                    request,
+                    403,
+                    "Not allowed",
+                    f"This needs the role {role}; you have the role {request.caller.role}.",
                 )
             if wrong := refusals(request.GET, {} if request.method == "POST" else takes):
                 return render(request, "refused.html", fields_of(refused(request.GET, wrong)), status=400)
@@ -90,14 +93,14 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
                     request,
                     500,
                     "The store could not be read",
-                    f"{capital(said(error))}. The doctor of the page Store finds all damage.",
+                    f"{capital(said(error))}. The doctor (page Store) finds all damage.",
                 )
             except TimeoutError:
                 return failure_page(
                     request, 504, "Took too long", "The outcome is unknown; check it before you repeat it."
                 )
 
-        # Read by tests, which ask each page with each value that it does not take.
+        # Tests read it, and request each page with values that it does not take.
         guarded.takes = takes  # type: ignore[attr-defined]  # functions have no such attribute
         return guarded
 
@@ -129,7 +132,7 @@ def to_login(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePage:
-    """What failure.html shows."""
+    """The data of failure.html."""
 
     title: str
     sentence: str
@@ -141,18 +144,18 @@ def failure_page(request: HttpRequest, status: int, title: str, sentence: str) -
     return render(request, "failure.html", fields_of(shown), status=status)
 
 
-# What to do, where the hint of the problem speaks of requests.
+# Hints for pages, by code of the problem, where the problem's own hint names requests.
 HINTS = {
     "invalid": "",
-    "topic_not_found": "the page Topics has those that are there",
-    "group_not_found": "the page Groups has those that are there",
+    "topic_not_found": "the page Topics lists all topics",
+    "group_not_found": "the page Groups lists all groups",
     "unauthorized": "log in",
-    "confirmation_needed": "type the name once more",
-    "starting": "wait: the page Store shows how far it is",
+    "confirmation_needed": "type the name to confirm",
+    "starting": "wait; the page Store shows the progress",
     "unavailable": "the page Store shows why",
     "read_only": "a sync failed or the store was opened for inspection: the page Store shows which",
-    "store_failed": "the doctor of the page Store finds all damage",
-    "damaged": "the doctor of the page Store finds all damage",
+    "store_failed": "the doctor (page Store) finds all damage",
+    "damaged": "the doctor (page Store) finds all damage",
 }
 
 
@@ -181,12 +184,12 @@ def capital(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPage:
-    """What is known before the broker serves."""
+    """The data of the page that is shown before the broker serves."""
 
     recovery: StartReport | None  # None: the store has not been opened
     store: Snapshot
     state: State
-    says_so_itself: bool = True  # the page names the state, so the frame does not
+    says_so_itself: bool = True  # the page shows the state, so the frame does not
 
 
 def starting_page() -> StartingPage:
@@ -207,7 +210,7 @@ class NavigationEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What the frame around every page shows."""
+    """The data of the frame around every page."""
 
     navigation: list[NavigationEntry]
     cluster_state: State
@@ -236,8 +239,8 @@ def frame_of(request: HttpRequest, caller: Caller) -> Frame:
 
 
 def page_context(request: HttpRequest) -> dict[str, object]:
-    """Return the frame for Django's templates, which ask for a dict. Empty without the guard `page`: the
-    admin's and the login page have no frame."""
+    """Return the frame for Django's templates, which need a dict. Empty without the decorator `page`: the
+    admin's pages and the login page have no frame."""
     if hasattr(request, "frame"):
         return request.frame
     caller = getattr(request, "caller", None)
@@ -245,7 +248,7 @@ def page_context(request: HttpRequest) -> dict[str, object]:
 
 
 class WrongField(ValueError):
-    """A value of a form is wrong; the page shows the sentence beside its field, and what was typed."""
+    """A value of a form is wrong. The page shows the sentence beside its field, and the typed value again."""
 
     def __init__(self, field: str, sentence: str):
         self.field = field
@@ -262,14 +265,14 @@ def of_field(field: str) -> Iterator[None]:
 
 
 def window(begin_text: str, end_text: str) -> tuple[int, int]:
-    """Return begin and end in ms of the fields `from` and `to`; by default all up to a day from now, so that
-    later store times are included."""
+    """Return begin and end in ms of the fields `from` and `to`. The default is all up to a day from now, so
+    that store times of a clock that is ahead are included."""
     with of_field("to"):
         end = moment_of(end_text, int(time.time() * 1000) + DAY_MS)
     with of_field("from"):
         begin = moment_of(begin_text, 0)
     if begin > end:
-        raise WrongField("from", "The time it begins is after the time it ends.")
+        raise WrongField("from", "This time is after the time in “To”.")
     return begin, end
 
 
@@ -294,10 +297,10 @@ class ListPart(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(ListPart[Row]):
-    """What the page of a long list shows, and its table."""
+    """The data of the page of a long list."""
 
     kind: str  # of the rows, or all
-    q: str  # what was searched for
+    q: str  # the part of a name that was searched for
     sort: str
     kinds: list[KindOfList]
 
@@ -305,8 +308,8 @@ class ListPage(ListPart[Row]):
 async def part_of(
     request: HttpRequest, find: Callable[[int, int], Awaitable[tuple[list[Row], int]]], size: int = 100
 ) -> ListPart[Row]:
-    """As `slice_of`, of a list that is not in memory as a whole: `find(begin, count)` gives a piece of it and
-    its length."""
+    """Return what `slice_of` does, for a list that is not in memory as a whole: `find(begin, count)` returns
+    a piece of it and the length of the list."""
     part = whole(request.GET.get("part"), 1)
     rows, total = await find((part - 1) * size, size)
     parts = max(1, -(-total // size))

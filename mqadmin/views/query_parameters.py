@@ -1,8 +1,8 @@
 """The query parameters of a page: each name with the reader of its value.
 
-A page refuses every other name, and every value that its reader does not take, with a sentence that says what
-is allowed. A field of a form is read by the page itself, which shows the form again; its reader here is
-`text`.
+A page refuses every other name, and every value that its reader does not accept, with a sentence that states
+what is allowed. A field of a form is checked by the page itself, which shows the form again; its reader here
+is `text`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from broker_store.formats import moment
 from broker_store.formats.names import in_words
 from broker_store.units import fields_of
 
-Reader = Callable[[str], object]  # raises ValueError or NameError_ for a value that it does not take
+Reader = Callable[[str], object]  # raises ValueError or NameError_ for a value that it does not accept
 
 MAX_SHOWN = 3  # sentences; an address may hold thousands of names
 SHOWN_CHARACTERS = 30
-MAX_ROWS = 20  # of what was asked, on the page that refuses it
+MAX_ROWS = 20  # parameters that the page of a refusal shows
 
 
 def text(value: str) -> str:
-    """Take any text."""
+    """Return any text."""
     return value
 
 
@@ -111,7 +111,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedAddress:
-    """What the page that refuses an address shows."""
+    """The data of the page that refuses an address."""
 
     sentences: list[str]  # what is wrong, at most MAX_SHOWN
     more: int  # sentences that are left out
@@ -140,7 +140,8 @@ def refused(asked: QueryDict, wrong: dict[str, str]) -> RefusedAddress:
 
 
 def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., HttpResponse]:
-    """Return a synchronous view without the frame that refuses parameters that it does not take."""
+    """Return a synchronous view, without the frame of pages, that refuses parameters that it does not
+    take."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
@@ -153,12 +154,12 @@ def only(view: Callable[..., HttpResponse], **takes: Reader) -> Callable[..., Ht
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedAlone:
-    """What 400.html shows."""
+    """The data of 400.html."""
 
     sentences: list[str]
 
 
 def refusal_alone(request: HttpRequest, sentences: list[str]) -> HttpResponse:
-    """Return the answer to such an address where the page has no frame."""
+    """Return the answer to a wrong address of a page without the frame."""
     shown = RefusedAlone(sentences=sentences[:MAX_SHOWN])
     return render(request, "400.html", fields_of(shown), status=400)

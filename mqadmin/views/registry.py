@@ -1,7 +1,7 @@
-"""All views, and what the rest of the dashboard takes from them: addresses, tabs, live numbers, parts of
-pages, REST routes, verbs and rows of access.
+"""All views, and the tables that the dashboard makes from them: addresses, tabs, streams, parts of pages,
+REST routes, verbs and rows of access.
 
-A name that two views give is an error, and shows at the first use.
+A name that two views have raises ValueError at the first use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def pages() -> list[URLPattern]:
 
 @functools.cache
 def tabs() -> tuple[Tab, ...]:
-    """The tabs of the store's pages, from left to right."""
+    """Return the tabs of the store's pages, from left to right."""
     return tuple(sorted((tab for view in VIEWS for tab in view.tabs), key=lambda tab: tab.place))
 
 
@@ -90,7 +90,7 @@ def streams() -> dict[str, Stream]:
 
 @functools.cache
 def parts() -> dict[str, Part]:
-    """The parts of pages of all views, by the names of their addresses. Imports all pages."""
+    """Return the parts of pages of all views, by the names of their addresses. Imports all pages."""
     return _merged(view.parts for view in VIEWS)
 
 
@@ -103,19 +103,19 @@ def routers() -> Iterator[tuple[Rest, Router]]:
 
 
 def operations_of(module: str) -> str | None:
-    """Return the group of operation ids of a module; None when it is no view's."""
+    """Return the group of operation ids of a module; None when it belongs to no view."""
     package = module.removesuffix(".api")
     return next((view.rest.operations for view in VIEWS if view.rest and view.package == package), None)
 
 
 @functools.cache
 def verbs() -> list[VerbFace]:
-    """The modules with the verbs of `manage.py store`."""
+    """Return the modules with the verbs of `manage.py store`."""
     return [verb for view in VIEWS if (verb := view.verb) is not None]
 
 
 def access() -> list[str]:
-    """The rows of access of all views."""
+    """Return the rows of access of all views."""
     return [row for view in VIEWS for row in view.access]
 
 

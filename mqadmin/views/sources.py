@@ -1,5 +1,5 @@
-"""Where the numbers of a view come from, a sentence each: its page shows it beside the drawing, REST beside
-the numbers."""
+"""The source of each view's numbers, as a sentence. Its page shows it beside the drawing, REST beside the
+numbers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ SOURCES = {
     "files": "From the process that writes them; store times are read from the files.",
     "dispatch": "Positions from memory, the ages from the records themselves.",
     "flush": "Counted by the thread that syncs; each sync is measured.",
-    "exposure": "What is not on the disk from memory; the start file from the checkpoint and the first "
-    "records "
-    "of the log files.",
+    "exposure": "Unsynced bytes from memory; the start file from the checkpoint and the first records of the "
+    "log files.",
     "write-path": "Measured in the broker, a group at a time.",
     "refusals": "Counted where something is refused.",
     "index": "From the headers of the index files.",
     "slots": "Counted from the slots of the file itself.",
     "chains": "Counted from every entry and slot of the file.",
     "explain": "Read from the files by position, step by step, with the time each took.",
-    "disk": "From the files of the store and their times, the file system, and where groups stand; what "
-    "others on the disk grow by from samples.",
+    "disk": "From the files of the store and their times, the file system, and the offsets of groups; the "
+    "growth of others on the disk from samples.",
     "timeline": "From queue and log files, their times, and samples every 10 s.",
     "recovery": "Reported by recovery itself, while it runs and when it has ended.",
     "recoveries": "Read from recoveries/ in the data directory.",
@@ -33,7 +32,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """When numbers were measured, and where they come from."""
+    """The time at which numbers were measured, and their source."""
 
     at_ms: Moment
     source: str

@@ -4,26 +4,27 @@
 //     <b data-path="lag" data-format="count">12</b>       a value, by its path in the frame's data
 //     <a data-path="top.0.name" data-link="/topics/NAME/">  a name that is a link
 //     <b data-path="worst.lag" data-none="none yet">      shown when it is unknown, in place of "unknown"
-//     <rect data-width="positions.wrote"                  an SVG width: where the value lies between two others, in %
+//     <rect data-width="positions.wrote"                  an SVG width: the place of the value between two others, in %
 //           data-low="positions.checkpoint_position" data-high="positions.wrote">
-//     <tbody data-rows="queues" data-count="24">          when the list has another length: what is around it with
-//                                                         hx-trigger="refresh" is fetched again, else data-stale shows
+//     <tbody data-rows="queues" data-count="24">          when the list has another length, the element around it with
+//                                                         hx-trigger="refresh" is fetched again; without one, data-stale
+//                                                         is shown
 //     <div data-renew hx-get="..." hx-trigger="refresh">   fetched again when the frame differs from the one before: for
 //                                                         tables whose rows the server sorts and cuts. With a value,
 //                                                         also when the first frame's `mark` is another
-//     <div data-html="html">                               what the server drew, whole; of the stream `part`
-//     <span data-severity="severity">                      how grave it is: good, warn, bad or unknown, as a pill
+//     <div data-html="html">                               HTML that the server drew
+//     <span data-severity="severity">                      a severity as a pill: good, warn, bad or unknown
 //     <p data-when="sync.count">, <p data-unless="...">   shown when the value is there and not 0, or when it is not
-//     <time data-until="1764000000000">                   in how long a time comes; data-ago and data-since: how long it is over
+//     <time data-until="1764000000000">                   the time left until then; data-ago, data-since: the time since then
 //     <div data-chart="rates.in_per_s" data-format="rate">  see charts.js
 //
-// The formats are those of mqadmin/templatetags/units.py; the first values are the server's, so a page without this
-// script is whole, only still.
+// The formats are those of mqadmin/templatetags/units.py. The first values are the server's, so a page without this
+// script is complete, but its numbers do not change.
 "use strict";
 
 const live = (() => {
   const RETRY_MS = [500, 1000, 2000, 4000, 8000];
-  const STALE_MS = 2500;  // a server that lives sends `state` each second, whatever the page watches
+  const STALE_MS = 2500;  // a running server sends `state` each second to every page
   const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
   // ---- formats
@@ -63,12 +64,12 @@ const live = (() => {
     return data;
   };
   const known = (value) => value !== null && value !== undefined;
-  const tellAge = (element) => {
+  const showAge = (element) => {
     const text = format.ago(Number(element.dataset.ago));
     if (element.dataset.ago && element.textContent !== text) element.textContent = text;
   };
 
-  const severities = { good: "good", warn: "look here", bad: "act now", unknown: "not known" };
+  const severities = { good: "good", warn: "warning", bad: "act now", unknown: "unknown" };
 
   // ---- writing a frame into the page
   const write = (section, data) => {
@@ -80,12 +81,12 @@ const live = (() => {
       }
       if (element.dataset.ago !== undefined) {
         element.dataset.ago = known(value) ? value : "";
-        if (known(value)) { tellAge(element); element.classList.remove("unknown"); continue; }
+        if (known(value)) { showAge(element); element.classList.remove("unknown"); continue; }
       }
       const text = known(value) ? (format[element.dataset.format || "text"])(value) : element.dataset.none ?? unknown;
       if (element.textContent !== text) element.textContent = text;
       element.classList.toggle("unknown", !known(value) && element.dataset.none === undefined);
-      // A name that moves takes its link along.
+      // When the name changes, its link changes too.
       if (element.dataset.link && known(value)) element.href = element.dataset.link.replace("NAME", encodeURIComponent(value));
     }
     for (const element of section.querySelectorAll("[data-severity]")) {
@@ -118,34 +119,34 @@ const live = (() => {
     const table = section.querySelector("[data-renew]");
     if (table) {
       const now = JSON.stringify({ ...data, at_ms: null });
-      const isBehind = table.shownAt === undefined ? table.dataset.renew && table.dataset.renew !== data.mark : table.shownAt !== now;
-      if (isBehind) htmx.trigger(table, "refresh");
-      table.shownAt = now;
+      const isStale = table.shownFrame === undefined ? table.dataset.renew && table.dataset.renew !== data.mark : table.shownFrame !== now;
+      if (isStale) htmx.trigger(table, "refresh");
+      table.shownFrame = now;
     }
     section.dispatchEvent(new CustomEvent("live", { detail: data }));
   };
 
   // ---- the socket
   const sections = [...document.querySelectorAll("[data-stream]")];
-  const light = document.querySelector("[data-live]"), broker = document.querySelector("[data-broker-state]");
+  const connection = document.querySelector("[data-live]"), broker = document.querySelector("[data-broker-state]");
   let socket = null, failures = 0, lastFrame = Date.now(), loggedOut = false;
 
-  const show = (text, kind) => { if (light) { light.textContent = text; light.className = `pill ${kind}`; } };
-  // What the broker does is known while it says so, and not a moment longer: a page without news must not go on to say "running".
-  const condition = document.getElementById("condition"), LOST = "Nothing is known now: the broker does not answer this page.";
-  let said = null;  // what stood there before the broker was lost
+  const showConnection = (text, kind) => { if (connection) { connection.textContent = text; connection.className = `pill ${kind}`; } };
+  // The broker's state is known only while frames come: a page without frames must not go on to show "running".
+  const condition = document.getElementById("condition"), LOST = "The condition is unknown now: the broker does not answer this page.";
+  let lastCondition = null;  // what was shown before the connection was lost
   const forgetCondition = () => {
     if (!condition) return;
     const [pill, sentence] = condition.children;
-    said = [pill.className, pill.textContent, sentence.textContent];
+    lastCondition = [pill.className, pill.textContent, sentence.textContent];
     pill.className = "pill";
-    pill.textContent = "not known";
-    sentence.textContent = `${LOST} The last it said was “${said[2]}”`;
+    pill.textContent = "unknown";
+    sentence.textContent = `${LOST} Its last answer was “${lastCondition[2]}”`;
   };
   const recallCondition = () => {
     const [pill, sentence] = condition?.children ?? [];
-    if (said && sentence.textContent.startsWith(LOST)) [pill.className, pill.textContent, sentence.textContent] = said;
-    said = null;
+    if (lastCondition && sentence.textContent.startsWith(LOST)) [pill.className, pill.textContent, sentence.textContent] = lastCondition;
+    lastCondition = null;
   };
   const showBroker = (state, sentence) => {
     if (!broker) return;
@@ -155,16 +156,16 @@ const live = (() => {
     broker.title = sentence;
     document.body.classList.remove("stale");
   };
-  const lose = (text, kind) => {
-    show(text, kind);
+  const showLoss = (text, kind) => {
+    showConnection(text, kind);
     if (!broker || document.body.classList.contains("stale")) return;
-    broker.title = `The broker does not answer this page. The last it said was “${broker.textContent}”: ${broker.title}`;
+    broker.title = `The broker does not answer this page. Its last state was “${broker.textContent}”: ${broker.title}`;
     broker.textContent = "state unknown";
     broker.className = "pill";
     forgetCondition();
     document.body.classList.add("stale");
   };
-  const say = (frame) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(frame)); };
+  const send = (frame) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(frame)); };
   const wanted = () => new Map(sections.map((s) => [`${s.dataset.stream} ${s.dataset.name || ""}`, { stream: s.dataset.stream, name: s.dataset.name || "" }])).values();
 
   const receive = (frame) => {
@@ -172,10 +173,10 @@ const live = (() => {
       if (section.dataset.stream !== frame.stream || (section.dataset.name || "") !== frame.name) continue;
       if (frame.kind === "snapshot") write(section, frame.data);
       section.classList.toggle("failed", frame.kind !== "snapshot");
-      section.dataset.why = frame.kind === "snapshot" ? "" : `Not measured now: ${frame.data.detail}. What stands here is what was measured last.`;
+      section.dataset.why = frame.kind === "snapshot" ? "" : `Not measured now: ${frame.data.detail}. The values shown are the last ones measured.`;
     }
-    // While the broker starts each page shows that instead of itself, and a store that takes no more messages says why:
-    // a change of state is the moment to load again.
+    // While the broker starts, each page shows its start instead, and with a store that refuses messages it shows why.
+    // So the page is loaded again when the state changes.
     const state = frame.stream === "state" && frame.data.state, before = document.body.dataset.state;
     if (state && before && state !== before) location.reload(); else if (state) showBroker(state, frame.data.sentence);
   };
@@ -184,36 +185,36 @@ const live = (() => {
     socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);
     socket.onopen = () => {
       failures = 0;
-      for (const stream of wanted()) say({ kind: "subscribe", ...stream });
-      if (document.hidden) say({ kind: "pause" });
+      for (const stream of wanted()) send({ kind: "subscribe", ...stream });
+      if (document.hidden) send({ kind: "pause" });
     };
     socket.onmessage = (event) => {
       lastFrame = Date.now();
-      if (!document.hidden) show("live", "good");
+      if (!document.hidden) showConnection("live", "good");
       for (const frame of JSON.parse(event.data)) receive(frame);
     };
     socket.onclose = (event) => {
-      if (event.code === 4401) { loggedOut = true; lose("logged out", "bad"); location.reload(); return; }
-      if (event.code === 4429) { lose("too many pages open", "warn"); return; }
-      lose("no connection", "bad");
+      if (event.code === 4401) { loggedOut = true; showLoss("logged out", "bad"); location.reload(); return; }
+      if (event.code === 4429) { showLoss("too many pages open", "warn"); return; }
+      showLoss("no connection", "bad");
       setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
     };
   };
 
   addEventListener("visibilitychange", () => {
-    say({ kind: document.hidden ? "pause" : "resume" });
-    if (document.hidden) show("paused", ""); else lastFrame = Date.now();
+    send({ kind: document.hidden ? "pause" : "resume" });
+    if (document.hidden) showConnection("paused", ""); else lastFrame = Date.now();
   });
   setInterval(() => {
     const opening = socket?.readyState === WebSocket.CONNECTING || socket?.readyState === WebSocket.OPEN;
-    if (!document.hidden && !loggedOut && opening && Date.now() - lastFrame > STALE_MS) lose("no news for a while", "warn");
-    for (const element of document.querySelectorAll("[data-ago]")) tellAge(element);
+    if (!document.hidden && !loggedOut && opening && Date.now() - lastFrame > STALE_MS) showLoss("no answer for a while", "warn");
+    for (const element of document.querySelectorAll("[data-ago]")) showAge(element);
   }, 1000);
 
   setInterval(() => {
     for (const element of document.querySelectorAll("[data-until]")) { const left = Number(element.dataset.until) - Date.now(); element.textContent = left > 0 ? `in ${format.duration(left)}` : "now"; }
     for (const element of document.querySelectorAll("[data-since]")) element.textContent = format.duration(Math.max(0, Date.now() - Number(element.dataset.since)));
   }, 1000);
-  if (light) open();  // also on a page without a stream of its own: it shows the broker's state
+  if (connection) open();  // also on a page without streams: it shows the broker's state
   return { format, at, known, sections, write };
 })();

@@ -2,21 +2,21 @@
 "use strict";
 
 (() => {
-  // Hover over a field's bytes or its row: both light up.
-  const light = (event, on) => {
+  // When the pointer is on a field's bytes or on its row, both are highlighted.
+  const highlight = (event, on) => {
     const field = event.target.closest?.("[data-field]")?.dataset.field;
     if (field) for (const element of document.querySelectorAll(`[data-field="${field}"]`)) element.classList.toggle("lit", on);
   };
-  // What a field is stands in its row; a line above the bytes says it of the one that is pointed at.
+  // A line above the bytes shows the description of the field at the pointer, which is also in the field's row.
   const describe = (event) => {
     const field = event.target.closest?.("[data-field]")?.dataset.field, line = document.querySelector("[data-description]:not(tr)");
     const row = field && document.querySelector(`tr[data-field="${field}"]`);
     if (line && row) line.textContent = row.dataset.description;
   };
   for (const [name, on] of [["mouseover", true], ["focusin", true], ["mouseout", false], ["focusout", false]]) {
-    addEventListener(name, (event) => { light(event, on); if (on) describe(event); });
+    addEventListener(name, (event) => { highlight(event, on); if (on) describe(event); });
   }
-  // Arrow keys step through the fields of the bytes; each field's first bytes take the focus, and a link follows Enter.
+  // Arrow keys move the focus from field to field, to its first bytes; Enter follows a link.
   addEventListener("keydown", (event) => {
     const hex = event.target.closest?.("[data-hex]"), step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!hex || !step) return;
@@ -31,7 +31,7 @@
     way.addEventListener("change", show);
     show();
   }
-  // A whole row leads where its first link leads.
+  // A click anywhere in a row follows the row's first link.
   addEventListener("click", (event) => {
     const row = event.target.closest?.("tr[data-row-link]");
     if (row && !event.target.closest("a, button, input") && !String(getSelection())) row.querySelector("a")?.click();

@@ -1,5 +1,5 @@
-// The heat map of an index file: drawn from the JSON in the page, kept up to date by the stream's frames, which hold the
-// cells that changed since a moment. A page with an older state fetches the whole map by REST.
+// The heat map of an index file. It is drawn from the JSON in the page, and updated by the stream's frames, which have the
+// cells that changed since a time. A page whose map is older than that time fetches the whole map by REST.
 "use strict";
 
 (() => {
@@ -12,7 +12,7 @@
   const room = (cell) => Math.min(shown.cell_slots, shown.slots - cell * shown.cell_slots);
   const share = (cell) => shown.cells[cell] / room(cell);
 
-  // ---- drawing: a pixel a cell, which the sheet enlarges without blurring
+  // ---- drawing: one pixel for each cell, which the style sheet enlarges without blurring
   const ramp = () => {
     const stops = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim().split(/\s+/).map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
     return (value) => {
@@ -68,22 +68,22 @@
   addEventListener("themechange", draw);
 
   // ---- the stream
-  const take = (cells, at) => { shown.cells = cells; shown.at_ms = at; };
+  const setCells = (cells, at) => { shown.cells = cells; shown.at_ms = at; };
   const fetchAll = async () => {
     if (fetching) return;
     fetching = true;
     try {
       const answer = await fetch(`/api/v1/store/index/${shown.name}/slots`);
-      if (answer.ok) { const whole = await answer.json(); take(whole.cells, Number(whole.at_ms)); draw(); describe(); }
+      if (answer.ok) { const whole = await answer.json(); setCells(whole.cells, Number(whole.at_ms)); draw(); describe(); }
     } finally { fetching = false; }
   };
   section.addEventListener("live", (event) => {
     const frame = event.detail;
-    const list = section.querySelector("[data-findings]"), said = frame.findings.join("\n");
-    if ([...list.children].map((one) => one.textContent).join("\n") !== said) {
+    const list = section.querySelector("[data-findings]"), findings = frame.findings.join("\n");
+    if ([...list.children].map((one) => one.textContent).join("\n") !== findings) {
       list.replaceChildren(...frame.findings.map((finding) => Object.assign(document.createElement("li"), { className: "notice warn", textContent: finding })));
     }
-    if (frame.cells) take(frame.cells, frame.at_ms);
+    if (frame.cells) setCells(frame.cells, frame.at_ms);
     else if (frame.since_ms > shown.at_ms) return fetchAll();
     else {
       for (let n = 0; n < frame.changed.length; n += 2) shown.cells[frame.changed[n]] = frame.changed[n + 1];

@@ -1,15 +1,16 @@
-// Runs before the page is painted: the theme chosen here, else the system's (which the style sheet applies).
+// Runs before the page is painted, and sets the theme that the user chose; without a choice the style sheet applies the
+// system's.
 (() => {
   "use strict";
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const announce = () => {
-    root.classList.toggle("dark-mode", isDark());  // for Swagger, whose sheet goes by it
-    dispatchEvent(new Event("themechange"));  // charts are drawn with colours they looked up
+    root.classList.toggle("dark-mode", isDark());  // Swagger's style sheet uses this class
+    dispatchEvent(new Event("themechange"));  // charts must be drawn again, since they hold colours
   };
   let chosen = null;
-  try { chosen = localStorage.getItem("theme"); } catch { /* storage may be closed to us: then the choice lasts for this page */ }
+  try { chosen = localStorage.getItem("theme"); } catch { /* without access to the storage the choice holds for this page only */ }
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
   announce();
   system.addEventListener("change", announce);

@@ -185,9 +185,9 @@ def test_a_reset_previews_then_wants_the_name_then_moves(cluster):
     admin = browser("operator")
     action = {"action": "reset_offset", "_selected_action": ["billing"]}
     page = admin.post("/admin/mqadmin/group/", action)
-    assert b"Show what it would do" in page.content
+    assert b"Show the moves" in page.content
     page = admin.post("/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest"})
-    assert b"What it would do" in page.content
+    assert b"Moves of offsets" in page.content
     page = admin.post(
         "/admin/mqadmin/group/", action | {"topic": "orders", "to": "earliest", "confirm": "wrong"}
     )
@@ -290,5 +290,5 @@ def test_a_reset_takes_a_time_in_words_and_keeps_what_it_cannot_read(
         ("offset", "-1", "is not a number from 0"),
     ):
         refused = client.post("/admin/mqadmin/group/", action | {"to": to, "value": value}).content.decode()
-        assert said in refused and f'value="{value}"' in refused and "What it would do" not in refused
+        assert said in refused and f'value="{value}"' in refused and "Moves of offsets" not in refused
     assert [row for row in fake_cluster.asked if row[0] == "reset_offset"] == []

@@ -126,7 +126,7 @@ async def test_a_body_that_is_larger_than_a_route_takes_is_answered_413_and_coun
     for client, more in ((remote, {"headers": await _token("viewer")}), (local, {})):
         answer = await _post(client, "/api/v1/topics", large, **more)
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large"), answer.json()
-        assert "allowed are 2,621,440" in answer.json()["detail"]
+        assert "at most 2,621,440 are allowed" in answer.json()["detail"]
     assert [cause for cause, _ in cluster.refused] == ["HTTP body too large"] * 2
     assert not [record for record in caplog.records if record.exc_info]
 

@@ -215,7 +215,7 @@ def test_a_page_whose_stream_is_slow_stays_live_until_the_broker_sends_nothing(p
         page.clock.run_for(1_000)
         assert page.evaluate(light) == "live"
     page.clock.run_for(3_000)
-    assert page.evaluate(light) == "no news for a while"
+    assert page.evaluate(light) == "no answer for a while"
 
 
 def _frame(stream: str, name: str, data: dict, kind: str = "snapshot") -> str:
@@ -239,7 +239,7 @@ def test_a_page_without_news_does_not_go_on_to_say_that_the_broker_runs(page, ad
         page.wait_for_function(
             f"() => {broker}.textContent === 'state unknown' && !{broker}.classList.contains('good')"
         )
-        assert "The last it said was “running”" in page.locator("[data-broker-state]").get_attribute("title")
+        assert "Its last state was “running”" in page.locator("[data-broker-state]").get_attribute("title")
         assert page.evaluate("document.body.classList.contains('stale')")
 
     page.clock.install()
@@ -276,7 +276,7 @@ def test_a_page_without_news_does_not_go_on_to_say_how_the_broker_is(page, addre
     assert page.evaluate("document.getElementById('notices').textContent") == "No notice"
     page.clock.run_for(4_000)
     lost = (
-        "not known Nothing is known now: the broker does not answer this page. The last it said was "
+        "unknown The condition is unknown now: the broker does not answer this page. Its last answer was "
         "“Everything runs.”"
     )
     page.wait_for_function("said => document.getElementById('condition').textContent === said", arg=lost)
@@ -467,25 +467,27 @@ def test_the_page_of_the_rest_interface_follows_the_theme(page, address):
 
 # Texts whose contrast with their background is below WCAG's AA: 4.5, or 3 for large ones.
 PALE = """() => {
-    const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ? parts : [...parts, 1]; };
-    const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] * (1 - top[3])).concat(1);
-    const behind = (element) => {
+    const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ?
+    parts : [...parts, 1]; }; const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] *
+    (1 - top[3])).concat(1); const behind = (element) => {
         const layers = [];
-        for (; element; element = element.parentElement) layers.push(parse(getComputedStyle(element).backgroundColor));
-        return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
+        for (; element; element = element.parentElement)
+        layers.push(parse(getComputedStyle(element).backgroundColor)); return layers.reverse().reduce((under,
+        top) => over(top, under), [255, 255, 255, 1]);
     };
     const light = (colour) => {
-        const [red, green, blue] = colour.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+        const [red, green, blue] = colour.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part /
+        255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
     };
     const pale = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
         const element = walker.currentNode.parentElement, style = getComputedStyle(element);
         if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || ["SCRIPT", "OPTION"].includes(element.tagName)) continue;
-        const ground = behind(element), pair = [light(over(parse(style.color), ground)), light(ground)].sort((a, b) => b - a);
-        const size = parseFloat(style.fontSize), wanted = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
-        const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
-        if (contrast < wanted) pale.push(`${contrast.toFixed(2)} ${element.tagName}.${element.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+        const ground = behind(element), pair = [light(over(parse(style.color), ground)),
+        light(ground)].sort((a, b) => b - a); const size = parseFloat(style.fontSize), wanted = size >= 24 ||
+        (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5; const contrast = (pair[0] + 0.05) / (pair[1] +
+        0.05); if (contrast < wanted) pale.push(`${contrast.toFixed(2)}
+        ${element.tagName}.${element.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
     }
     return pale;
 }"""

@@ -289,7 +289,7 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
                 assert (
                     len(found.messages) == 19
                     and not found.complete
-                    and found.reason.startswith("1 messages are left out")
+                    and found.reason.startswith("1 damaged messages are left out")
                 )
             assert (await cluster.search.message_at(stored.log_offset))[0].body == b"Body 8"
             assert "CRC" in await cluster.search.damage_at(stored.log_offset)

@@ -305,7 +305,7 @@ async def test_the_way_of_a_send_is_shown_by_the_running_broker(cluster, tmp_pat
 
 def test_only_a_running_broker_knows_the_write_path_but_files_tell_the_next_start(clean_store, tmp_path):
     for verb in ("flush", "write-path"):
-        with pytest.raises(CommandError, match="only a running broker knows it"):
+        with pytest.raises(CommandError, match="only a running broker has these facts"):
             offline("store", verb, "--store", clean_store)
     told = json.loads(offline("store", "exposure", "--store", clean_store, "--json"))
     assert (told["state"], told["start"], told["losses"]) == ("closed", None, None)
@@ -432,7 +432,9 @@ def test_check_store_names_bytes_of_files_that_are_gone_as_missing(tmp_path):
     with pytest.raises(SystemExit):
         call_command("check_store", str(root), "--plan", stdout=output)
     assert re.search(
-        r"^  [1-9][0-9,]* missing or damaged bytes held what no queue names$", output.getvalue(), re.MULTILINE
+        r"^  [1-9][0-9,]* missing or damaged bytes held records that no queue names$",
+        output.getvalue(),
+        re.MULTILINE,
     ), output.getvalue()
 
 
@@ -631,7 +633,7 @@ def test_tokens_are_made_listed_and_revoked():
 def test_a_token_with_a_wrong_value_is_not_made_and_the_value_is_named(arguments, said):
     with pytest.raises(CommandError) as refused:
         offline("token", "create", *arguments)
-    assert str(refused.value) == f"no token is made: {said} (invalid)"
+    assert str(refused.value) == f"no token is created: {said} (invalid)"
     assert not tokens.ApiToken.objects.exists()
     assert audit.read(LogEntry.objects.get()).outcome == "invalid"
 
@@ -694,7 +696,7 @@ async def _demo(monkeypatch, answers: list[Exception | None]) -> tuple[int, list
     """One message a turn, none a transaction: how many were sent, and what was printed."""
     monkeypatch.setattr(demo, "SHARES", ((demo.VIEWS, 1.0),))
     monkeypatch.setattr(demo, "TURN_SECONDS", 0.001)
-    monkeypatch.setattr(demo, "AWAY_SECONDS", 0.001)
+    monkeypatch.setattr(demo, "RETRY_SECONDS", 0.001)
     counts, told, stopped = demo.Counts(), [], asyncio.Event()
     await demo._send(_Shop(answers, stopped), 1_000, None, counts, stopped, told.append)
     return counts.sent, told

@@ -461,7 +461,7 @@ async def test_the_plan_says_what_a_run_cannot_do(cluster):  # noqa: F811
         "SCHEDULE_TOPIC_XXXX": False,
     }
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
-    assert (plan.to_send, plan.cannot[:28]) == (0, "The group has no retry topic")
+    assert (plan.to_send, plan.cannot[:37]) == (0, "The group has no writable retry topic")
 
 
 async def test_what_was_sent_before_a_refusal_is_not_sent_again(monkeypatch):

@@ -44,7 +44,7 @@ def test_the_page_shows_the_newest_run_and_each_finding_with_its_grade_its_meani
         < text.index("log-start")
     )
     assert f"/store/bytes/?kind=commitlog&offset={67_108_864 + 41_220}" in text
-    assert "1.5 MiB of missing or damaged bytes held what no queue names" in text
+    assert "1.5 MiB of missing or damaged bytes held records that no queue names" in text
     assert (
         "manage.py check_store --apply" in text and "Bridge 292 damaged bytes" in text and "stop it" in text
     )

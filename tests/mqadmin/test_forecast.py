@@ -186,7 +186,7 @@ def test_who_would_lose_messages_is_unknown_without_the_positions_of_groups(cras
     shown = offline("store", "forecast", "--store", root)
     assert (
         re.search(r"^0{20} .* unknown$", shown, re.MULTILINE)
-        and "who has read them is unknown: there is no readable config/consumerOffset.json" in shown
+        and "their readers are unknown: there is no readable config/consumerOffset.json" in shown
     )
     assert "no group" not in shown
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
@@ -264,7 +264,7 @@ def test_a_groups_page_has_its_timeline_with_breaks_and_events(fake_cluster, cli
     assert (
         "falls off" in text
         and "12 deleted unread" in text
-        and "set from no position to 40" in text
+        and "set from no offset to 40" in text
         and "10.0.3.14@7100 came" in text
     )
     assert text.count('<polyline class="line"') == 2, "the line breaks where nothing was sampled"
@@ -287,7 +287,7 @@ def test_a_groups_page_says_how_many_of_its_queues_have_no_samples(fake_cluster,
         (
             {"queues_not_sampled": None},
             [
-                'queues are not sampled is <span class="unknown">unknown</span>: no sample was taken '
+                'queues that are not sampled is <span class="unknown">unknown</span>: no sample was taken '
                 "in the last minutes"
             ],
         ),

@@ -210,7 +210,7 @@ def test_every_store_page_of_a_crashed_store_shows_what_the_files_say(crashed, p
         "on disk or not is unknown" in seen[""]
         and "not on disk yet" not in seen[""].partition("What is this?")[0].partition("Commit log files")[2]
     )
-    assert "Who has read is unknown" in seen["cache/"] and "No group has read yet" not in seen["cache/"]
+    assert "Readers are unknown" in seen["cache/"] and "No group has read yet" not in seen["cache/"]
 
     # the newest index file: its slots and chains
     file = max((root / "index").iterdir())

@@ -53,14 +53,14 @@ def test_a_removed_socket_of_a_running_broker_is_not_taken_for_no_broker(tmp_pat
         ),
         (
             ("commitlog", "consumequeue", "ends", "checkpoint"),
-            "A repair can do nothing: Nothing of the store is here, which was opened at ",
+            "A repair can do nothing: Nothing is left of the store that was opened at ",
             "Not sound: ",
         ),
         (("ends",), "warning (next start): ends: is missing, though each stop writes it", "Sound: "),
         (
             ("config",),
             "warning (lost): config/topics.json: is missing, though each stop writes it",
-            "Sound, but for what is lost: ",
+            "Sound, except for what is lost: ",
         ),
     ],
 )

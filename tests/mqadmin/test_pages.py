@@ -106,7 +106,7 @@ def test_a_store_that_nobody_uses_is_not_called_empty(fake_cluster, client_of_ro
     facts = replace(fake_cluster.overview(), top_topics=[])
     monkeypatch.setattr(fake_cluster, "overview", lambda: facts)
     text = client_of_role("viewer").get("/").content.decode()
-    assert "Nothing has moved" in text and "No messages yet" not in text
+    assert "No traffic" in text and "No messages yet" not in text
 
 
 def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_of_role, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_dashboard_without_a_broker_says_how_to_get_one(fake_cluster, client_o
     client = client_of_role("viewer")
     assert "manage.py runbroker" in client.get("/").content.decode()
     text = client.get("/store/recovery/").content.decode()
-    assert "No broker runs in this process." in text and "Watch it start" not in text
+    assert "No broker runs in this process." in text and "Show the start" not in text
 
 
 def test_what_is_not_known_is_called_unknown_and_never_zero(fake_cluster, client_of_role):
@@ -216,7 +216,7 @@ def test_the_store_page_shows_recovery_while_it_runs(client_of_role):
 def test_a_store_that_was_not_opened_has_no_numbers(client_of_role):
     install_cluster(None)
     text = client_of_role("viewer").get("/store/").content.decode()
-    assert "unknown" in text and "Nothing is known yet" in text
+    assert "unknown" in text and "The store is about to be opened" in text
 
 
 def test_a_topic_that_is_not_there_is_a_404_with_a_sentence(fake_cluster, client_of_role):
@@ -264,7 +264,7 @@ def test_an_htmx_request_without_a_login_takes_the_whole_page_there(fake_cluster
     [
         ("by=offset&topic=orders&offset=minus", "is not a number", 400),
         ("by=offset&topic=orders&offset=99999999999999999999", "is not a number", 400),
-        ("by=offset&queue=0", "Name the topic", 400),
+        ("by=offset&queue=0", "Give the topic", 400),
         ("by=key&topic=orders", "Give the key", 400),
         ("by=key&topic=orders&key=x&from=yesterday", "is not a time", 400),
         ("by=time&topic=orders&from=2026-01-02T00:00&to=2026-01-01T00:00", "is after the time", 400),

@@ -242,7 +242,7 @@ def test_a_value_stays_a_value_on_the_command_line(tmp_path):
         ("Exception in thread main java.lang.OutOfMemoryError: Java heap space\n\tat a.b", 1, "Java ran out of memory; free some, or " "run `manage.py pipeline` with a larger " "--heap"),
         ("Traceback (most recent call last):\n  File x\npy4j.protocol.Py4JJavaError: no network\n\tat " "a.b.c(D.java)\n", 1, "no network"),
         ("", -9, "the process was killed (signal 9); when no user did that, the machine ran out of memory"),
-        ("", 3, "it ended with 3 and said nothing"),
+        ("", 3, "it ended with exit status 3 and without output"),
     ],
 )  # fmt: skip
 def test_an_end_is_said_in_a_sentence(errors, status, sentence):
@@ -258,7 +258,7 @@ def test_logs_show_their_end_and_no_place_of_the_machine(tmp_path):
     pipeline.cut_log(tmp_path, "run")
     assert pipeline.log_path(tmp_path, "run").stat().st_size <= pipeline.LOG_KEPT_BYTES + 100
     text = pipeline.read_log(tmp_path, tmp_path / "store", "run")
-    assert text.startswith("... what was said before is left out\nline\n") and text.endswith(
+    assert text.startswith("... the lines before are left out\nline\n") and text.endswith(
         "cannot read STORE/commitlog and PYTHON/lib\n"
     )
     assert len(text) <= pipeline.LOG_SHOWN_BYTES + 100
@@ -286,11 +286,10 @@ def test_nothing_that_the_web_process_loads_brings_spark_along(tmp_path):
     code = """
 import sys, django
 django.setup()
-import mqadmin.web.asgi, mqadmin.web.server, mqadmin.urls, mqadmin.jobs, mqadmin.web.live, mqadmin.process.children
-import mqadmin.management.commands.runbroker
-from django.urls import get_resolver
-get_resolver().url_patterns
-print(sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "pandas"}))
+import mqadmin.web.asgi, mqadmin.web.server, mqadmin.urls, mqadmin.jobs, mqadmin.web.live,
+mqadmin.process.children import mqadmin.management.commands.runbroker from django.urls import get_resolver
+get_resolver().url_patterns print(sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark",
+"py4j", "pyarrow", "pandas"}))
 """
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "mqadmin.settings",

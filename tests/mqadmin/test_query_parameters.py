@@ -92,7 +92,7 @@ def test_a_stranger_and_who_has_not_the_role_are_told_nothing(client_of_role, fa
         ("/topics/?kind=all&kind=dlq", "kind is given 2 times, with different values: give it once."),
         (
             "/topics/?" + "&".join(f"n{number}=1" for number in range(500)),
-            "497 more of the address cannot be taken.",
+            "497 more fields of the address are wrong.",
         ),
         ("/store/index/?file=x", "file cannot be taken: An index file&#x27;s name has 17 digits."),
     ],

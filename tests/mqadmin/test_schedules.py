@@ -109,7 +109,7 @@ def test_while_the_run_before_is_at_work_the_next_is_left_out_and_says_so(starte
     due(scheduler).enqueue_jobs()
     due(scheduler).enqueue_jobs()
     assert len(started) == 1
-    assert schedules.listing()[0].last_problem == "left out: the run before it is running"
+    assert schedules.listing()[0].last_problem == "left out: the previous run is running"
     monkeypatch.setattr(queue, "find", lambda run_id: job_of(state="failed"))
     due(scheduler).enqueue_jobs()
     assert len(started) == 2 and schedules.listing()[0].last_problem is None

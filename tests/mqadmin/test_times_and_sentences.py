@@ -176,8 +176,8 @@ def test_what_is_wrong_with_a_field_is_told_in_our_words(entry, sentence):
     ("trace", "said"),
     [
         ("Traceback\nmqadmin.jobs.JobFailed: group g has no dead letters", "group g has no dead letters"),
-        ("Traceback\nValueError: invalid literal for int()", "the program failed at it"),
-        ("Traceback\nbroker_store.errors.DamagedStoreError: /data/x at 7", "the program failed at it"),
+        ("Traceback\nValueError: invalid literal for int()", "the program failed"),
+        ("Traceback\nbroker_store.errors.DamagedStoreError: /data/x at 7", "the program failed"),
         ("rq.timeouts.JobTimeoutException: Task exceeded", "it took longer than this kind of job may"),
         (
             "interrupted: the broker was stopped while the job ran",

@@ -235,7 +235,7 @@ def test_the_page_shows_levels_and_halves_and_says_what_is_not_known(
         (44_000, "level 16), then goes to"),
         (45_000, "(asked about 2 times). Committed, it goes to"),
         (46_000, "<strong>Timed:</strong> is due"),
-        (47_000, "and not taken again yet."),
+        (47_000, "and not read again yet."),
         (48_000, "<strong>Given up</strong> by"),
     ],
 )
@@ -254,7 +254,10 @@ def test_a_group_shows_its_retries_and_leads_to_its_dead_letters(fake_cluster, c
     client = client_of_role("viewer")
     page = client.get("/groups/billing/").content.decode()
     assert ">22<" in page and ">2 min<" in page and "topic=%25DLQ%25billing" in page
-    assert "Nothing that this group sent back" in client.get("/groups/search-index/retries").content.decode()
+    assert (
+        "No message that this group sent back waits"
+        in client.get("/groups/search-index/retries").content.decode()
+    )
     given_up = 'given up after <span data-path="retry_max_times" data-format="count">16</span> retries'
     assert given_up in client.get("/groups/nightly-report/").content.decode()
 

@@ -302,7 +302,7 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
     told = command(running, "group", "resend-dead-letters", "tired")
     assert (
         "messages     2" in told
-        and "sent before  3, which are passed over" in told
+        and "sent before  3, which are skipped" in told
         and "Nothing was sent; to do it: --confirm tired" in told
     )
     assert broker.get("/groups/tired/dead-letters")["messages"] == "2"

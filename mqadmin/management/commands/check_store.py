@@ -37,13 +37,16 @@ class Command(PlainCommand):
     help = (
         "Checks a store: each record's lengths, CRC and place, each unit of the queues and each "
         "entry of the index against the log. "
-        "Changes nothing, but for --apply. A store in use is checked up to where it is dispatched."
+        "Without --apply nothing is changed. A store in use is checked up to where it is dispatched."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
         parser.add_argument(
-            "store", nargs="?", type=Path, help="the store directory; the data directory's when absent"
+            "store",
+            nargs="?",
+            type=Path,
+            help="the store directory (default: the store of the data directory)",
         )
         parser.add_argument(
             "--data",
@@ -55,7 +58,7 @@ class Command(PlainCommand):
         parser.add_argument(
             "--delay-levels",
             metavar="LEVELS",
-            help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default",
+            help="messageDelayLevel of the broker that wrote the store, if its last start did not record it",
         )
         parser.add_argument(
             "--plan", action="store_true", help="show what a repair would do, file by file (a dry run)"
@@ -63,13 +66,13 @@ class Command(PlainCommand):
         parser.add_argument(
             "--apply",
             action="store_true",
-            help="repair, on a store that no broker runs on; lost+found gets copies of what is changed",
+            help="repair a store on which no broker runs; copies of what is changed are kept in lost+found",
         )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--progress", action="store_true", help="print the progress, on lines of its own")
 
     def handle(self, *arguments, **options) -> None:
-        # They load NumPy and the kernels, which most commands do not need.
+        # These imports load NumPy and the kernels, which most commands do not need.
         from broker_store.check.repair.apply import Repair
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
@@ -77,7 +80,7 @@ class Command(PlainCommand):
         root = options["store"] or run_file.store_directory(data)
         live = run_file.live_position(root, data)
         if live is not None and options["apply"]:
-            raise CommandError(f"a broker runs on {root}: stop it, then repair")
+            raise CommandError(f"a broker runs on {root}: stop it, then repair the store")
         progress = _ProgressLines(self, options["json"]) if options["progress"] else None
         try:
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
@@ -132,7 +135,7 @@ class Command(PlainCommand):
             if plan.actions:
                 self._print_plan(plan, "What a repair does:")
                 self.stdout.write(
-                    "With --apply it is done; what is changed is kept in lost+found beside the store."
+                    "To repair, use --apply; lost+found beside the store gets copies of what is changed."
                 )
             else:
                 self.stdout.write(
@@ -146,7 +149,7 @@ class Command(PlainCommand):
         if not result.ok:
             verdict = "Not sound"
         else:
-            verdict = "Sound, but for what is lost" if result.grades[LOST] else "Sound"
+            verdict = "Sound, except for what is lost" if result.grades[LOST] else "Sound"
         self.stdout.write(f"{verdict}: {counted or 'an empty store'}.")
 
     def _print_findings(self, result: CheckResult) -> None:
@@ -158,7 +161,7 @@ class Command(PlainCommand):
             self.stdout.write(f"and {not_listed} more of these kinds")
 
     def _print_plan(self, plan: Plan, heading: str) -> None:
-        """Print what no repair brings back, and what a repair does."""
+        """Print the losses that no repair can undo, and the steps of a repair."""
         self._print_losses(plan.losses)
         self.stdout.write(heading)
         for action in plan.facts().actions:
@@ -171,12 +174,12 @@ class Command(PlainCommand):
         if lost.perhaps_expired:
             self.stdout.write(
                 f"{lost.perhaps_expired:,} messages that queues name lie before {lost.log_begin:,}, "
-                f"where the log begins. They became too old, or are lost: no file says which."
+                f"where the log begins. Retention deleted them, or they are lost: no file shows which."
             )
         if not lost.messages and not lost.unnamed_bytes:
             self.stdout.write("No other message is lost." if lost.perhaps_expired else "No message is lost.")
             return
-        self.stdout.write(f"Lost, whatever is done: {lost.messages:,} messages.")
+        self.stdout.write(f"Lost, and no repair brings them back: {lost.messages:,} messages.")
         for one in lost.ranges:
             where = ", after the end of the log and in no queue" if one.is_stale else ""
             self.stdout.write(
@@ -184,13 +187,15 @@ class Command(PlainCommand):
                 f"{one.last:,}{where}"
             )
         if lost.unnamed_bytes:
-            self.stdout.write(f"  {lost.unnamed_bytes:,} missing or damaged bytes held what no queue names")
+            self.stdout.write(
+                f"  {lost.unnamed_bytes:,} missing or damaged bytes held records that no queue names"
+            )
         if lost.ends_unknown:
             shown = lost.ends_unknown[:MAX_QUEUES_SHOWN]
             more = len(lost.ends_unknown) - len(shown)
             which = ", ".join(shown) + (f" and {more:,} other queues" if more else "")
             self.stdout.write(
-                f"  Whether the lost end of the log held more of {which} is not known: their units "
+                f"  It is unknown whether the lost end of the log held more messages of {which}: their units "
                 f"end before it."
             )
 
@@ -245,7 +250,7 @@ def _place(file: str, offset: int | None) -> str:
 
 
 class _ProgressLines:
-    """Prints the progress, a line at most each PROGRESS_SECONDS."""
+    """Prints the progress, at most one line each PROGRESS_SECONDS."""
 
     def __init__(self, command: BaseCommand, as_json: bool):
         self._command, self._json, self._printed = command, as_json, 0.0

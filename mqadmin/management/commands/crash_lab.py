@@ -1,5 +1,5 @@
-"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and report what is
-left. The lab makes a store of its own."""
+"""manage.py crash_lab POINT: kill a writer at a point of its work, start its store again, and report which
+messages survived. The lab makes a store of its own."""
 
 import json
 import time
@@ -18,29 +18,29 @@ PAUSE_S = 0.25  # between the steps of recovery, so that they can be watched
 
 class Command(PlainCommand):
     help = (
-        "Kills a writer at a point of its work, starts its store again and says what is lost and what is "
-        "there. The lab makes its own store, below lab/ in the data directory."
+        "Kills a writer at a point of its work, starts its store again and reports which messages are lost "
+        "and which are there. The lab makes its own store, below lab/ in the data directory."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
         parser.add_argument(
-            "point", choices=tuple(POINTS), help="; ".join(f"{name}: {said}" for name, said in POINTS.items())
+            "point", choices=tuple(POINTS), help="; ".join(f"{name}: {text}" for name, text in POINTS.items())
         )
-        parser.add_argument("--flush", choices=FLUSHES, default=FLUSHES[0])
+        parser.add_argument("--flush", choices=FLUSHES, default=FLUSHES[0], help="the flush setting")
         parser.add_argument(
             "--power-cut",
             choices=POWER_CUTS,
             default=POWER_CUTS[0],
-            help="lose all that was not synced, or some of it by chance",
+            help="what a simulated power cut loses: nothing, all that was not synced, or random parts of it",
         )
         parser.add_argument(
             "--messages",
             type=int,
             default=200,
-            help=f"written before the point counts, at most {MAX_MESSAGES}",
+            help=f"messages written before the writer is killed at the point, at most {MAX_MESSAGES}",
         )
-        parser.add_argument("--seed", type=int, default=1, help="of the random choices")
+        parser.add_argument("--seed", type=int, default=1, help="seed of the random choices")
         parser.add_argument(
             "--slowly",
             action="store_true",
@@ -83,19 +83,19 @@ class Command(PlainCommand):
         self.stdout.flush()
 
     def _print(self, found: Outcome, data: Path) -> None:
-        say = self.stdout.write
+        write = self.stdout.write
         killed_in = f" in {found.killed_in}" if found.killed_in else ""
-        say(f"Killed {found.killed}{killed_in} ({found.flush}, power cut: {found.power_cut}).")
-        say(
+        write(f"Killed {found.killed}{killed_in} ({found.flush}, power cut: {found.power_cut}).")
+        write(
             f"{found.sent:,} sent, {found.acknowledged:,} acknowledged, {found.there:,} there, "
             f"{found.lost:,} lost, {found.there_unacknowledged:,} there unacknowledged."
         )
-        say(found.sentence)
+        write(found.sentence)
         for lost in found.lost_messages:
-            say(
+            write(
                 f"  lost: message {lost.message}, queue {lost.queue_id} offset {lost.offset}, "
                 f"log {lost.log_offset:,}"
             )
-        say(f"check_store: {'sound' if found.check_ok else 'not sound'}, {found.check_findings} findings.")
-        say(f"Details:    manage.py store recovery {found.recovery} --data {data}")
-        say(f"            manage.py store files --store {data / found.store}")
+        write(f"check_store: {'sound' if found.check_ok else 'not sound'}, {found.check_findings} findings.")
+        write(f"Details:    manage.py store recovery {found.recovery} --data {data}")
+        write(f"            manage.py store files --store {data / found.store}")

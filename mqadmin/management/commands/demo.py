@@ -1,4 +1,4 @@
-"""manage.py demo: traffic to try the dashboard with; --clean removes it.
+"""manage.py demo: traffic to try the dashboard with; --clean removes its topics and groups.
 
 Producers send orders, payments and page views, a few hundred a second. A customer's orders stay in order, and
 a payment is visible once its transaction is committed. One group keeps up, and sometimes sends a message back
@@ -34,13 +34,13 @@ from mqadmin.process.rest_client import NotRunningError, RestClient, RestError, 
 ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-views")
 QUICK, SLOW = GROUPS = ("demo-billing", "demo-reports")
 QUEUES = 4
-TURN_SECONDS = 0.05
-AWAY_SECONDS = 1.0  # between two tries while the broker does not answer
+TURN_SECONDS = 0.05  # between two batches of sends
+RETRY_SECONDS = 1.0  # between two tries while the broker does not answer
 SHARES = ((ORDERS, 0.3), (PAYMENTS, 0.2), (VIEWS, 0.5))
-SLOW_SECONDS = 0.1  # that the slow group spends on a message, ...
-SLOW_CONCURRENCY = 2  # ... so it does 20 a second
-FAIL_EVERY = 400  # messages: one is sent back
-GIVE_UP_EVERY = 5_000  # messages: one goes to the dead letters
+SLOW_SECONDS = 0.1  # time of the slow group for a message
+SLOW_CONCURRENCY = 2  # so the slow group consumes 20 messages a second
+MESSAGES_PER_SEND_BACK = 400
+MESSAGES_PER_DEAD_LETTER = 5_000
 SHOPS = ("berlin", "paris", "madrid", "oslo")
 PAGES = ("/", "/shoes", "/shoes/42", "/cart", "/checkout")
 
@@ -54,20 +54,23 @@ class Counts:
 
 
 class Command(PlainCommand):
-    help = "Three topics, a few hundred messages a second, two groups of which one is slow; until stopped."
+    help = (
+        "Creates three topics, sends a few hundred messages a second, and consumes them in two groups, of "
+        "which one is slow; until it is stopped."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("--data", metavar="DIR", help="the broker's data directory")
-        parser.add_argument("--rate", type=int, default=300, help="messages a second (300)")
-        parser.add_argument("--seconds", type=float, help="stop by itself after so long")
+        parser.add_argument("--rate", type=int, default=300, help="messages a second (default: 300)")
+        parser.add_argument("--seconds", type=float, help="stop after this time")
         parser.add_argument("--clean", action="store_true", help="remove the demo's topics and groups")
         parser.add_argument("--json", action="store_true", help="print counts as JSON lines")
 
     def handle(self, *arguments: str, **options: Any) -> None:
         data = Path(options["data"] or settings.DATA_DIRECTORY)
         if not 1 <= options["rate"] <= 20_000:
-            raise CommandError("--rate is from 1 to 20,000")
+            raise CommandError(f"--rate {options['rate']}: expected 1 to 20,000 messages a second")
         try:
             with RestClient.of_data_directory(data) as broker:
                 if options["clean"]:
@@ -98,11 +101,11 @@ class Command(PlainCommand):
             broker.delete(f"/topics/{segment(topic)}", confirm=topic)
         self.stdout.write(
             f"{len(topics & mine)} topics and {len(groups.intersection(GROUPS))} groups of the demo "
-            f"are taken away."
+            f"are deleted."
         )
 
     async def _live(self, nameserver: str, options: dict[str, Any]) -> None:
-        # It sends messages back on purpose: these need no log line
+        # Messages are sent back on purpose: these need no log line
         logging.getLogger("broker_store.client").setLevel(logging.WARNING)
         counts = Counts()
         stopped = asyncio.Event()
@@ -110,9 +113,9 @@ class Command(PlainCommand):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
 
         async def bill(message) -> None:
-            if message.attempt == 1 and random.randrange(FAIL_EVERY) == 0:
+            if message.attempt == 1 and random.randrange(MESSAGES_PER_SEND_BACK) == 0:
                 raise RetryLater
-            if random.randrange(GIVE_UP_EVERY) == 0:
+            if random.randrange(MESSAGES_PER_DEAD_LETTER) == 0:
                 raise GiveUp
             counts.read[QUICK] += 1
 
@@ -141,7 +144,7 @@ class Command(PlainCommand):
 
     async def _keep_showing(self, counts: Counts, as_json: bool) -> None:
         if not as_json:
-            self.stdout.write("The demo runs; Ctrl-C ends it, and --clean takes its topics and groups away.")
+            self.stdout.write("The demo runs; Ctrl-C ends it, and --clean deletes its topics and groups.")
         while True:
             self._show(counts, as_json)
             await asyncio.sleep(1.0)
@@ -207,7 +210,7 @@ async def _send(
                 else "The broker is back."
             )
         if is_away:
-            turn += AWAY_SECONDS
+            turn += RETRY_SECONDS
         turn = max(turn + TURN_SECONDS, time.monotonic() - 1.0)
         try:
             await asyncio.wait_for(stopped.wait(), max(0.0, turn - time.monotonic()))

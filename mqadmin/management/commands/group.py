@@ -17,7 +17,7 @@ from mqadmin.jobs.facts import Job
 from mqadmin.management.base import TIME_HELP, UNKNOWN, BrokerCommand, cell, table
 from mqadmin.process.rest_client import segment
 
-POLL_SECONDS = 0.25  # between two questions how far a job is
+POLL_SECONDS = 0.25  # between two requests for the state of a job
 
 TIMELINE = {
     "topic": "TOPIC",
@@ -38,24 +38,28 @@ class Command(BrokerCommand):
         add("list", "all groups")
         add("show", "one group with its lag in each queue and its clients").add_argument("group")
         timeline = add(
-            "timeline", "each queue over time: what is kept, where the group is, when retention comes there"
+            "timeline", "each queue over time: what is kept, the group's offset, when retention reaches it"
         )
         timeline.add_argument("group")
         timeline.add_argument(
             "--store", type=Path, metavar="DIR", help="a store directory, read without its broker"
         )
-        timeline.add_argument("--hours", type=int, default=6, help="of lag to print with --json (6)")
-        for verb, help in (("create", "create a group"), ("update", "change what is given")):
+        timeline.add_argument(
+            "--hours", type=int, default=6, help="hours of lag that --json prints (default: 6)"
+        )
+        for verb, help in (("create", "create a group"), ("update", "change the given settings of a group")):
             parser = add(verb, help)
             parser.add_argument("group")
             for name, what in (
-                ("consume-enable", "may it consume"),
-                ("broadcast", "may it broadcast"),
-                ("orderly", "in order only"),
+                ("consume-enable", "whether the group may consume"),
+                ("broadcast", "whether its clients may consume in broadcast mode"),
+                ("orderly", "whether its clients must consume in order"),
             ):
                 parser.add_argument(f"--{name}", choices=("yes", "no"), help=what)
-            parser.add_argument("--retry-queues", type=int)
-            parser.add_argument("--retry-max-times", type=int)
+            parser.add_argument("--retry-queues", type=int, help="number of queues of its retry topic")
+            parser.add_argument(
+                "--retry-max-times", type=int, help="retries of a message before it is a dead letter"
+            )
         delete = add("delete", "delete a group and its offsets")
         delete.add_argument("group")
         delete.add_argument("--confirm", metavar="NAME", help="the group's name again")
@@ -64,8 +68,8 @@ class Command(BrokerCommand):
         reset.add_argument("topic")
         reset.add_argument("to", choices=("earliest", "latest", "time", "offset"))
         reset.add_argument("value", nargs="?", help=f"for time: {TIME_HELP}; for offset: the offset")
-        reset.add_argument("--queue", type=int, help="one queue only")
-        reset.add_argument("--confirm", metavar="NAME", help="the group's name again: do it")
+        reset.add_argument("--queue", type=int, help="only this queue")
+        reset.add_argument("--confirm", metavar="NAME", help="the group's name again, to move the offsets")
 
         again = add(
             "resend-dead-letters",
@@ -76,15 +80,15 @@ class Command(BrokerCommand):
             "--to",
             choices=dead_letters.TO,
             default="group",
-            help="the group alone, or the topic with all its groups",
+            help="to the group alone (default), or to the original topics, for all groups that read these",
         )
         again.add_argument(
             "--limit",
             type=int,
             default=dead_letters.MAX_MESSAGES,
-            help=f"at most so many ({dead_letters.MAX_MESSAGES:,})",
+            help=f"at most this number of messages (default: {dead_letters.MAX_MESSAGES:,})",
         )
-        again.add_argument("--confirm", metavar="NAME", help="the group's name again: do it")
+        again.add_argument("--confirm", metavar="NAME", help="the group's name again, to send them")
 
     def do_resend_dead_letters(self, options) -> None:
         group, confirm = options["group"], options["confirm"]
@@ -139,14 +143,14 @@ class Command(BrokerCommand):
             | {"verdict": queue.cliff.verdict.replace("_", " "), "falls_ms": queue.cliff.at_ms}
             for queue in timeline.queues
         ]
-        self.show_table(queues, TIMELINE, empty="This group has no positions.")
+        self.show_table(queues, TIMELINE, empty="This group has no offsets.")
         if queues:
             self.stdout.write(f"queues not sampled: {cell(timeline.queues_not_sampled)}")
 
     def do_create(self, options) -> None:
         with self.broker() as broker:
             made = broker.post("/groups", {"name": options["group"]} | self._settings(options))
-        self.show(made, f"Group {fact_of(Group, made).name} is there.")
+        self.show(made, f"Group {fact_of(Group, made).name} is created.")
 
     def do_update(self, options) -> None:
         with self.broker() as broker:
@@ -180,7 +184,7 @@ class Command(BrokerCommand):
 
 
 def _moves_text(answer: OffsetMoves) -> str:
-    """Return where offsets move, as a table with what it is of."""
+    """Return the moves of offsets as text: a table, with the time and doubt before and after it."""
     rows = (
         [cell(move.queue_id), UNKNOWN if move.before is None else str(move.before), str(move.after)]
         for move in answer.moves
@@ -201,7 +205,7 @@ def _plan_text(plan: ResendPlan) -> str:
     of_all = "" if plan.to_send == plan.messages else " of " + cell(plan.messages, "messages")
     lines = [
         f"messages     {at_most}{to_send}{of_all}",
-        f"sent before  {cell(plan.sent_before, 'messages')}, which are passed over",
+        f"sent before  {cell(plan.sent_before, 'messages')}, which are skipped",
         f"left         {cell(plan.left, 'messages')} beyond the limit",
         f"oldest       {cell(plan.oldest_ms, 'oldest_ms')}",
         f"newest       {cell(plan.newest_ms, 'newest_ms')}",
@@ -213,12 +217,12 @@ def _plan_text(plan: ResendPlan) -> str:
             2, f"tried again  {cell(plan.left_out_before, 'messages')}, which an earlier run left out"
         )
     if plan.skipped:
-        lines.append(f"left out     {cell(plan.skipped, 'messages')} that do not say which topic they are of")
+        lines.append(f"left out     {cell(plan.skipped, 'messages')} that do not name their topic")
     if plan.without_topic:
         names = ", ".join(topic.topic for topic in plan.topics if not topic.is_taken)
         lines.append(
             f"left out     {cell(plan.without_topic, 'messages')} of topics that do not exist or "
-            f"take no messages: {names}"
+            f"are not writable: {names}"
         )
     if plan.cannot:
         return "\n".join([*lines, plan.cannot])

@@ -32,13 +32,13 @@ class Command(BrokerCommand):
         send.add_argument("--key", action="append", default=[], help="may be given several times")
         send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
         send.add_argument("--queue", type=int, help="the queue; the broker chooses when absent")
-        send.add_argument("--count", type=int, default=1, help="send it so many times")
+        send.add_argument("--count", type=int, default=1, help="send it this number of times")
         send.add_argument(
             "--create",
             action="store_true",
-            help="create the topic first when it does not exist, with 8 queues",
+            help="create the topic first, with 8 queues, if it does not exist",
         )
-        get = add("get", "one message by its id, or all with a key, or those at a place")
+        get = add("get", "one message by its id, or messages with a key, at an offset or of a time")
         get.add_argument(
             "id", nargs="?", help="message id (with --topic it is found faster) or offset message id"
         )
@@ -66,9 +66,11 @@ class Command(BrokerCommand):
         get.add_argument("--body", action="store_true", help="write only the body, byte for byte")
         tail = add("tail", "messages of a topic as they come, until stopped")
         tail.add_argument("topic")
-        tail.add_argument("--queue", type=int, help="one queue only")
-        tail.add_argument("--from-start", action="store_true", help="begin at the lowest offset")
-        tail.add_argument("--count", type=int, help="end after so many")
+        tail.add_argument("--queue", type=int, help="only this queue")
+        tail.add_argument(
+            "--from-start", action="store_true", help="begin at the lowest offset of each queue"
+        )
+        tail.add_argument("--count", type=int, help="end after this number of messages")
 
     def do_send(self, options) -> None:
         message = {

@@ -42,13 +42,13 @@ class Command(BaseCommand):
         shared.add_argument(
             "--cores",
             type=int,
-            help="how many partitions are read at once; as many as the machine has cores when absent",
+            help="number of partitions that are read at once (default: the number of the machine's cores)",
         )
-        shared.add_argument("--heap", default="1g", help="memory of the JVM (1g)")
+        shared.add_argument("--heap", default="1g", help="memory of the JVM (default: 1g)")
         shared.add_argument("--json", action="store_true", help="print JSON")
         shared.add_argument("--progress", action="store_true", help="print the progress, on lines of its own")
         chosen = argparse.ArgumentParser(add_help=False)
-        chosen.add_argument("--topic", help="only this topic, or several with commas")
+        chosen.add_argument("--topic", help="only this topic, or several separated by commas")
         chosen.add_argument(
             "--from-time",
             metavar="TIME",
@@ -63,7 +63,7 @@ class Command(BaseCommand):
         audit.add_argument(
             "--delay-levels",
             metavar="LEVELS",
-            help="messageDelayLevel of the broker that wrote the store, when it is not Apache's default",
+            help="messageDelayLevel of the broker that wrote the store, if its last start did not record it",
         )
         verbs.add_parser(
             "statistics",
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         )
         lineage.add_argument("--key", required=True, help="a key, a unique key or the id of a message")
         archive = verbs.add_parser(
-            "archive", parents=[shared], help="bring new records into Parquet files by topic and day"
+            "archive", parents=[shared], help="add new records to Parquet files by topic and day"
         )
         archive.add_argument(
             "--out", type=Path, metavar="DIR", help="the archive; `archive` in the data directory when absent"
@@ -108,7 +108,7 @@ class Command(BaseCommand):
 
         signal.signal(signal.SIGTERM, end)  # so that `stop` below ends the JVM
         try:
-            # What is wrong with the store is reported before a JVM is started.
+            # Errors of the store are reported before a JVM is started.
             self._check_store(store, options)
             progress("starting Spark")
             session = open_session(
@@ -260,5 +260,5 @@ def _table(columns: dict[str, str], facts: Sequence[Any]) -> str:
 
 
 def _only(options: dict[str, Any]) -> dict[str, str]:
-    """Return the options of the source that were given to the verb."""
+    """Return the options that choose records, as far as they were given to the verb."""
     return {name: options[name] for name in ("topic", "from_time", "to_time") if options.get(name)}

@@ -24,7 +24,7 @@ class Command(PlainCommand):
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("queue", choices=QUEUES)
-        parser.add_argument("--name", help="what the worker is called in Redis (default: a random name)")
+        parser.add_argument("--name", help="name of the worker in Redis (default: a random name)")
 
     def handle(self, *arguments: str, **options) -> None:
         setup_loghandlers(LOG_LEVEL)

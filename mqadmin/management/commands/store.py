@@ -13,13 +13,13 @@ from mqadmin.process import run_file
 from mqadmin.process.rest_client import NotRunningError
 from mqadmin.views import registry
 
-ONLY_RUNNING = "only a running broker knows it: leave --store out, and start the broker"
+ONLY_RUNNING = "only a running broker has these facts: leave --store out, and start the broker"
 
 
 class Command(BrokerCommand):
     help = (
-        "The inside of the store. Without --store the running broker is asked; without one the data "
-        "directory's store is read."
+        "The inside of the store. With --store the files of a store are read. Without it the running broker "
+        "answers; if none runs, the files of the data directory's store are read."
     )
 
     def verbs(self, add) -> None:
@@ -29,7 +29,7 @@ class Command(BrokerCommand):
                 "--store", type=Path, metavar="DIR", help="a store directory, read without its broker"
             )
             parser.add_argument(
-                "--slots", type=int, help="slots of an index file, when it is not a fourth of its entries"
+                "--slots", type=int, help="slots of an index file, if they are not a fourth of its entries"
             )
             parser.add_argument("--entries", type=int, help="entries of an index file")
             return parser
@@ -52,7 +52,7 @@ class Command(BrokerCommand):
 
     def ask(self, options, online, offline=None):
         """Return `online(RestClient)` of the running broker; `offline(StoreDirectory)` with --store, or when
-        none runs. Without `offline` the files do not have it: raises StoreClosedError then."""
+        no broker runs. Raises StoreClosedError without `offline`, for facts that files do not have."""
         if options["store"] is None:
             try:
                 with self.broker() as broker:

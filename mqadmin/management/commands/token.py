@@ -13,19 +13,21 @@ from mqadmin.web.local_socket import user_name
 
 
 class Command(BrokerCommand):
-    help = "API tokens. Works on the database itself: a running broker uses a change within a second."
+    help = (
+        "API tokens. The command changes the database itself: a running broker uses a change within a second."
+    )
 
     def verbs(self, add) -> None:
         add("list", "all tokens")
-        create = add("create", "make a token and print it, this once")
-        create.add_argument("name", help="what uses it")
+        create = add("create", "create a token and print it; it is not shown again")
+        create.add_argument("name", help="name of the program that uses it")
         create.add_argument("--role", choices=ROLES, default="viewer")
         create.add_argument(
             "--days",
             type=int,
-            help=f"how long it is valid, at most {tokens.MAX_DAYS:,}; for ever when absent",
+            help=f"days until it expires, at most {tokens.MAX_DAYS:,} (default: it does not expire)",
         )
-        add("revoke", "end a token").add_argument("id", type=int)
+        add("revoke", "revoke a token").add_argument("id", type=int)
 
     def do_list(self, options) -> None:
         items = [document_of(tokens.shown(token)) for token in tokens.ApiToken.objects.all()]
@@ -51,7 +53,7 @@ class Command(BrokerCommand):
             except tokens.TooManyTokens as error:
                 raise Problem("limit_reached", str(error)) from None
             except ValidationError as error:
-                raise Problem("invalid", f"no token is made: {tokens.what_is_wrong(error)}") from None
+                raise Problem("invalid", f"no token is created: {tokens.what_is_wrong(error)}") from None
             record["id"] = token.pk
         self.show(document_of(tokens.issued(token, text)), text)
 

@@ -18,13 +18,13 @@ class Command(BrokerCommand):
         listing = add("list", "all topics")
         listing.add_argument("--kind", choices=("normal", "retry", "dlq", "system"))
         add("show", "one topic with its queues and readers").add_argument("topic")
-        for verb, help in (("create", "make a topic"), ("update", "change what is given")):
+        for verb, help in (("create", "create a topic"), ("update", "change the given settings of a topic")):
             parser = add(verb, help)
             parser.add_argument("topic")
-            parser.add_argument("--queues", type=int, help="read and write queues")
-            parser.add_argument("--read-queues", type=int)
-            parser.add_argument("--write-queues", type=int)
-            parser.add_argument("--perm", choices=PERMISSIONS, help="rw: read and write")
+            parser.add_argument("--queues", type=int, help="number of read and write queues")
+            parser.add_argument("--read-queues", type=int, help="number of queues that are read")
+            parser.add_argument("--write-queues", type=int, help="number of queues that are written")
+            parser.add_argument("--perm", choices=PERMISSIONS, help="r: read, w: write, rw: both")
             parser.add_argument("--order", choices=("yes", "no"))
         delete = add("delete", "delete a topic and its messages")
         delete.add_argument("topic")
@@ -53,7 +53,7 @@ class Command(BrokerCommand):
         with self.broker() as broker:
             made = broker.post("/topics", {"name": options["topic"]} | self._settings(options))
         topic = fact_of(Topic, made)
-        self.show(made, f"Topic {topic.name} is there, with {topic.write_queues} queues.")
+        self.show(made, f"Topic {topic.name} is created, with {topic.write_queues} queues.")
 
     def do_update(self, options) -> None:
         with self.broker() as broker:

@@ -1,7 +1,7 @@
-"""Login, logout, password.
+"""The pages for login, logout and password.
 
-Any wrong login gets the same sentence after the same work: an unknown name costs a hash, too (Django's
-backend computes it). Limits of tries are in mqadmin/web/logins.py.
+Any wrong login gets the same sentence after the same time: for an unknown name a hash is computed, too (by
+Django's backend). Limits of tries are in mqadmin/web/logins.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class LoginForm(AuthenticationForm):
-    """Name and password, tried within limits; `refusal` says why a password was not checked."""
+    """Name and password, which are checked within limits; `refusal` states why a password was not checked."""
 
     error_messages = {
         "invalid_login": "Name or password is wrong.",
@@ -60,7 +60,7 @@ class LoginForm(AuthenticationForm):
 
 
 def _take_first_login(user) -> bool:
-    """Return whether `user` may log in. A one-time password is used up here; of several logins at once
+    """Return whether `user` may log in. A one-time password is marked as used here: of several logins at once
     exactly one succeeds."""
     if user is None or not hasattr(user, "first_login"):
         return True
@@ -75,7 +75,8 @@ class Login(LoginView):
     redirect_authenticated_user = True
 
     def dispatch(self, request, *arguments, **named):
-        # The admin redirects users without access here; to redirect them back would never end.
+        # The admin redirects users without access to this page; redirecting them back would be an endless
+        # loop.
         if (
             request.user.is_authenticated
             and not request.user.is_staff
@@ -111,7 +112,7 @@ class Login(LoginView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordPage:
-    """What the page shows that sets a password."""
+    """The data of the page that sets a password."""
 
     form: forms.Form
     must: bool  # the session began with a one-time password
@@ -147,7 +148,7 @@ def password(request):
 
 
 class OwnPasswordForm(SetPasswordForm):
-    """The form of a user who has a password, which is needed again."""
+    """The form of a user who has a password, which must be given again."""
 
     old_password = forms.CharField(
         label="Present password",
@@ -159,7 +160,7 @@ class OwnPasswordForm(SetPasswordForm):
     def clean_old_password(self):
         old = self.cleaned_data["old_password"]
         if not self.user.check_password(old):
-            raise forms.ValidationError("That is not your present password.")
+            raise forms.ValidationError("This is not your present password.")
         return old
 
 

@@ -1,4 +1,4 @@
-"""A group's dead letters: what sending them again would do, and the form that does it."""
+"""A group's dead letters: a preview of sending them again, and the form that sends them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_LIMIT = 1_000  # of one run, by default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResendForm:
-    """What was typed into the form."""
+    """The values typed into the form."""
 
     to: str
     limit: str
@@ -36,7 +36,7 @@ class ResendForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResendPage:
-    """What the page shows."""
+    """The data of the page."""
 
     name: str  # of the group
     plan: ResendPlan
@@ -61,9 +61,9 @@ async def resend(request, name):
         errors["limit"], limit = f"{error}", DEFAULT_LIMIT
     to = asked.to or "group"
     if to not in dead_letters.TO:
-        errors["to"], to = f"{to!r:.30} is none of {', '.join(dead_letters.TO)}", "group"
+        errors["to"], to = f"{to!r:.30} is not known; choose one of {', '.join(dead_letters.TO)}", "group"
     left_out = await sync_to_async(of_group)(name)
-    # NotFoundError before a job is started for nothing
+    # Raises NotFoundError before a job is started that could only fail
     plan = await asyncio.to_thread(current_cluster().dead_letters.plan, name, to, limit, left_out)
     if request.method == "POST" and not errors:
         try:

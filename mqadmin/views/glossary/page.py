@@ -15,7 +15,7 @@ from mqadmin.views.page import page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlossaryPage:
-    """What the page shows."""
+    """The data of the page."""
 
     terms: Collection[Term]
 

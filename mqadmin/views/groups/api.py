@@ -68,9 +68,9 @@ async def show_group(request: HttpRequest, group: str):
 async def timeline(
     request: HttpRequest, group: str, hours: Annotated[int, Query(ge=1, le=MAX_HISTORY_HOURS)] = 6
 ):
-    """Each queue of a group over store time: what is kept, where the group is, when retention comes to where
-    it reads; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a gap:
-    nothing was sampled then."""
+    """Each queue of a group over store time: what is kept, the group's offset, and when retention reaches
+    that offset; and its lag over the last `hours`, with resets and changes of its members. `lag` null is a
+    gap without samples."""
     found = await asyncio.to_thread(current_cluster().store.timeline, check_group(group), hours)
     return schemas.measured_facts("timeline", found, timed=True)
 
@@ -80,15 +80,16 @@ async def dead_letters_of_group(
     request: HttpRequest,
     group: str,
     to: Annotated[
-        Literal["group", "topic"], Query(description="the group alone, or their topics with all their groups")
+        Literal["group", "topic"],
+        Query(description="to the group alone, or to the original topics for all their groups"),
     ] = "group",
     most: Annotated[
         int, Query(ge=1, le=dead_letters.MAX_MESSAGES, description="the job's limit")
     ] = dead_letters.MAX_MESSAGES,
 ):
-    """What the job resend_dead_letters would send now: how many, of which topics, the oldest and the newest,
-    to where, how many earlier runs left out, which are tried again, and how many were sent before. Nothing is
-    sent by asking."""
+    """A preview of the job resend_dead_letters: the number of letters that it would send now, their topics,
+    the oldest and the newest, the target, how many earlier runs left out (they are tried again), and how many
+    were sent before. This request sends nothing."""
     check_group(group)
     left_out = await sync_to_async(of_group)(group)
     return schemas.facts(
@@ -116,7 +117,7 @@ async def change_group(request: HttpRequest, group: str, body: schemas.GroupChan
 
 @router.delete("/groups/{group}", response={204: None})
 async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None):
-    """Delete a group and its offsets; `confirm` is its name. Its clients, if any run, start over."""
+    """Delete a group and its offsets; `confirm` is its name. Clients that run start without an offset."""
     caller = need(request, "admin")
     before = found_group(group)
     async with aaudited(
@@ -129,7 +130,7 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
         if confirm != group:
             raise Problem(
                 "confirmation_needed",
-                f"deleting {group} forgets its offsets",
+                f"deleting {group} deletes its offsets",
                 hint=f"repeat with ?confirm={group}",
             )
         current_cluster().groups.delete(group)
@@ -138,13 +139,13 @@ async def delete_group(request: HttpRequest, group: str, confirm: Confirm = None
 
 @router.post("/groups/{group}/offsets/reset", response=schemas.OffsetMoves)
 async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetReset):
-    """Move a group's offsets in a topic. With dry_run, the default, nothing moves and the answer is what
-    would."""
+    """Move a group's offsets in a topic. With dry_run, the default, nothing is moved, and the answer has the
+    moves that would be made."""
     caller = need(request, "operator")
     found_group(group)
     found_topic(check_topic(body.topic))
     if (body.to in ("time", "offset")) != (body.value is not None):
-        raise Problem("invalid", "value goes with to=time and to=offset, and only with these")
+        raise Problem("invalid", "to=time and to=offset need a value; the others take none")
     value = None if body.value is None else _value_of(body.to, body.value)
     wanted = {"topic": body.topic, "to": body.to, "value": value, "queue_id": body.queue_id}
 
@@ -160,7 +161,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
             if body.confirm != group:
                 raise Problem(
                     "confirmation_needed",
-                    f"moving the offsets of {group} makes it read again or skip",
+                    f"after a move of its offsets {group} reads messages again, or skips some",
                     hint=f"repeat with confirm={group}",
                 )
             moves = reset(False)
@@ -173,7 +174,7 @@ async def reset_offsets(request: HttpRequest, group: str, body: schemas.OffsetRe
 
 
 def _value_of(to: str, text: int | str) -> int:
-    """What an offset moves to: a moment for a time, else an offset. Problem."""
+    """Return the target of a move: ms since 1970 for a time, else an offset. Raises Problem."""
     given = f"{text}"
     try:
         if to == "time":

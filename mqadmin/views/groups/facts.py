@@ -1,4 +1,4 @@
-"""A group, asked for by its name."""
+"""Look-ups of a group by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqadmin.facts.groups import GroupDetail
 
 
 def find(name: str) -> GroupDetail | None:
-    """The group, None when there is none."""
+    """Return the group, None if there is none."""
     try:
         return current_cluster().groups.detail(check_group(name))
     except NotFoundError:
@@ -18,7 +18,7 @@ def find(name: str) -> GroupDetail | None:
 
 
 def found_group(name: str) -> GroupDetail:
-    """The group, or the problem that says which one is missing."""
+    """Return the group. Raises Problem if there is none."""
     group = find(name)
     if group is None:
         raise Problem("group_not_found", f"group {name} does not exist")

@@ -24,21 +24,21 @@ SORTS = ("name", "lag", "clients")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What groups/clients.html shows."""
+    """The data of groups/clients.html."""
 
     group: GroupDetail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRetries(GroupFacts):
-    """What groups/retries.html shows."""
+    """The data of groups/retries.html."""
 
     retries: Retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage(timelines.TimelineDrawing):
-    """What the page of a group shows."""
+    """The data of the page of a group."""
 
     group: GroupDetail
     retries: Retries
@@ -69,7 +69,7 @@ async def groups(request):
 @page()
 async def group(request, name):
     facts = current_cluster().groups.detail(names.check_group(name))
-    if request.htmx:  # the list of clients or of subscriptions has got another length
+    if request.htmx:  # the number of clients or of subscriptions has changed
         return render(request, "groups/clients.html", fields_of(GroupFacts(group=facts)))
     timeline_facts = await asyncio.to_thread(current_cluster().store.timeline, name)
     shown = GroupPage(
@@ -82,14 +82,14 @@ async def group(request, name):
 
 @page()
 async def timeline(request, name):
-    """A group's queues over time: a piece of its page."""
+    """Draw a group's queues over time: a part of its page."""
     facts = await asyncio.to_thread(current_cluster().store.timeline, names.check_group(name))
     return render(request, "groups/timeline.html", fields_of(timelines.drawing_of(facts)))
 
 
 @page()
 async def retries(request, name):
-    """What of a group waits in the delay levels: a piece of its page."""
+    """Draw the messages that a group sent back and that wait: a part of its page."""
     shown = GroupRetries(
         group=current_cluster().groups.detail(names.check_group(name)),
         retries=await asyncio.to_thread(current_cluster().waiting.retries, name),

@@ -1,4 +1,4 @@
-"""A group's timeline as things to draw: places in per cent of the axis, and lines in a box of 1000 by 100."""
+"""The drawing of a group's timeline: places in per cent of the axis, and lines in a box of 1000 by 100."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ VERDICTS = {
     "keeps_ahead": Verdict("reads in time", "good"),
     "falls": Verdict("falls off", "bad"),
     "lost": Verdict("has fallen off", "bad"),
-    "unknown": Verdict("not known yet", ""),
+    "unknown": Verdict("unknown yet", ""),
 }
 MIN_SHARE = 0.25  # per cent of a span that can be seen
-MAX_AT = 99.6  # per cent: the mark of a position at the end of a span is still within it
+MAX_AT = 99.6  # per cent, so that the mark of an offset at the end of a span is within it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class Strip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpan:
-    """The places of a queue on the axis. Without a message that is kept there is none."""
+    """The places of a queue on the axis. There are none if the queue holds no message."""
 
-    kept_strip: Strip | None = None  # what is kept
-    unread_strip: Strip | None = None  # what the group has not read of it
-    goes_strip: Strip | None = None  # what the next cleaning takes
-    at_x: str = ""  # where the group is, in per cent
+    kept_strip: Strip | None = None  # messages that are kept
+    unread_strip: Strip | None = None  # those of them that the group has not read
+    goes_strip: Strip | None = None  # those that the next cleaning deletes
+    at_x: str = ""  # the group's offset, in per cent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class ShownEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineDrawing:
-    """What groups/timeline.html shows."""
+    """The data of groups/timeline.html."""
 
     timeline: GroupTimeline
     most_series: int = MAX_SERIES
@@ -180,7 +180,7 @@ def _history(facts: GroupTimeline) -> HistoryDrawing | None:
 
 def _said(event: GroupEvent) -> str:
     if isinstance(event, OffsetReset):
-        before = "no position" if event.before is None else f"{event.before:,}"
+        before = "no offset" if event.before is None else f"{event.before:,}"
         return f"{event.topic}, queue {event.queue_id}: set from {before} to {event.after:,}"
     came = [f"{who} came" for who in _named(event.joined, event.came)]
     went = [f"{who} went" for who in _named(event.left, event.went)]

@@ -1,4 +1,4 @@
-"""What runs in the background: start, progress, result, cancel."""
+"""Jobs in the background: start, progress, result, cancel."""
 
 from mqadmin.views.view import Rest, View
 

@@ -1,4 +1,4 @@
-"""Background jobs: start, show, cancel, fetch the file that one made."""
+"""REST routes of jobs: start, show, cancel, repeat, fetch the file that a job made."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def start_job(request: HttpRequest, body: NewJob):
     """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit),
     resend_dead_letters (group, to, limit), or one of the pipeline's.
 
-    resend_dead_letters wants `confirm`, the group's name; GET /groups/GROUP/dead-letters says before what it
-    would send."""
+    resend_dead_letters needs `confirm`, the group's name; GET /groups/GROUP/dead-letters shows what it would
+    send."""
     caller = need(request, "operator")
     with audit.audited(caller, "start", "job", body.kind, parameters=body.parameters) as record:
         job = queue.start(body.kind, body.parameters, caller, confirm=body.confirm)
@@ -69,7 +69,7 @@ def show_job(request: HttpRequest, job_id: str):
 
 @router.post("/jobs/{job_id}/cancel", response=schemas.Job)
 def cancel_job(request: HttpRequest, job_id: str):
-    """Stop a job, with everything it started; what waits is taken off its queue."""
+    """Stop a job, with all processes that it started; a waiting job is removed from its queue."""
     caller = need(request, "operator")
     with audit.audited(caller, "cancel", "job", job_id[:100]):
         return queue.cancel(job_id, caller)
@@ -77,7 +77,7 @@ def cancel_job(request: HttpRequest, job_id: str):
 
 @router.post("/jobs/{job_id}/retry", response={202: schemas.Job})
 def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
-    """Start a job that has ended again, as another job; one that needs a confirmation needs it again."""
+    """Start a new job like one that has ended. A job that needs a confirmation needs it again."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", job_id[:100]) as record:
         job = queue.retry(job_id, caller, confirm, record)
@@ -86,24 +86,24 @@ def retry_job(request: HttpRequest, job_id: str, confirm: Confirm = None):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WithFile:
-    """Of a result of any version: the file that the job made."""
+    """The part of a result, of any version, that names the file of the job."""
 
     file: object
 
 
 @router.get("/jobs/{job_id}/file", response={200: None}, openapi_extra=schemas.binary("the file"))
 def job_file(request: HttpRequest, job_id: str):
-    """What an export wrote, as a download."""
+    """The file that an export wrote, as a download."""
     need(request, "operator")
     job = queue.find(job_id)
     if not job.has_file or job.result is None:
-        raise Problem("not_found", "this job has made no file")
+        raise Problem("not_found", "this job made no file")
     # The name comes from Redis and may be anything, so it is only compared with those that an export of this
     # job may have.
     name = fact_of(_WithFile, job.result).file
     path = runs.data_directory() / "exports" / f"{job.id}{PurePath(str(name)).suffix}"
     if path.name != name or path.suffix not in MEDIA_TYPES or path.is_symlink() or not path.is_file():
-        raise Problem("not_found", "the file is not there any more")
+        raise Problem("not_found", "the file does not exist any more")
     return FileResponse(
         open(path, "rb"), as_attachment=True, filename=path.name, content_type=MEDIA_TYPES[path.suffix]
     )

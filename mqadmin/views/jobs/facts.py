@@ -1,4 +1,4 @@
-"""A job as a page shows it: its progress, and its result as pairs and tables, whatever its shape."""
+"""A job as a page shows it: its progress, and a result of any kind as pairs and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mqadmin.jobs.facts import Job
 from mqadmin.templatetags import units
 
 MAX_ROWS = 200  # of a result's table; the file or REST has the rest
-NAMES = frozenset({"recovery"})  # in a result: digits that name something and count nothing
+NAMES = frozenset({"recovery"})  # fields of a result whose digits are a name, not a number
 
 
 class Work(Protocol):
@@ -36,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJob(Job):
-    """A job with what its pages show beside its facts."""
+    """A job with further values that its pages show."""
 
     share: int | None  # per cent of the work that is done; None: unknown
     over: bool
@@ -86,7 +86,7 @@ def _shown(result: dict[str, Any]) -> tuple[list[tuple[str, object]], list[Table
 
 
 def _title(name: str) -> str:
-    """Return a name without its unit, which stands with the value; other words where the name alone would
+    """Return a name without its unit, which is shown with the value; other words where the name alone would
     mislead."""
     return WORDS_OF_COUNTS.get(name) or name.removesuffix("_ms").replace("_", " ")
 

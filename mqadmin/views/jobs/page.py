@@ -1,4 +1,4 @@
-"""What runs in the background. Each read of Redis is short, and in a thread of its own, never on the loop."""
+"""The pages of jobs. Each read of Redis is short, and is made in a thread, never on the loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqadmin.jobs.kinds import KINDS, PIPELINE, RESEND
 from mqadmin.views.jobs.facts import ShownJob, shown
 from mqadmin.views.page import page, said, show_problem
 
-# What can stand in an address; the page that shows it checks it
+# A name that an address may have; the page at that address checks it
 GROUP = re.compile(r"[\w%|-]{1,255}", re.ASCII)
 
 
@@ -57,7 +57,7 @@ class JobsPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """What the page of a job shows."""
+    """The data of the page of a job."""
 
     job: ShownJob
     mark: str
@@ -113,7 +113,7 @@ async def start_job(request):
     kind = request.POST.get("kind", "")
     takes = KINDS[kind].takes if kind in KINDS else ()
     parameters = {name: value.strip() for name in takes if (value := request.POST.get(name, "")).strip()}
-    # What it would do is shown before, and confirmed there
+    # The page of dead letters shows a preview, and asks for the confirmation
     group = parameters.get("group", "")
     if kind == RESEND and GROUP.fullmatch(group):
         address = reverse("dead_letters", args=[group])

@@ -1,4 +1,4 @@
-"""Where is my message? The search, and one message with its bytes as they lie in the log."""
+"""The search for messages, and one message with its bytes in the log."""
 
 from mqadmin.views.view import Rest, View
 

@@ -79,16 +79,18 @@ SEND_BODY = {
     openapi_extra=SEND_BODY,
 )
 async def send_messages(request: HttpRequest, topic: str):
-    """Store one message, or a list of up to 1,000, all of them answered one by one.
+    """Store one message, or a list of up to 1,000, each with its own answer in the list of results.
 
-    A request that may be a repeat of one whose answer was lost carries the same Idempotency-Key (a header, up
-    to 255 characters): within ten minutes, and until the broker restarts, it gets the first answer and
-    nothing is stored again. With a token or over the local socket this route is served before Django and
-    costs a twentieth.
+    To repeat a request whose answer was lost, send it with the same Idempotency-Key (a header of up to 255
+    characters). Within ten minutes, and until the broker restarts, the repeat gets the first answer, and
+    nothing is stored again. With a token or over the local socket this route is served before Django, which
+    takes a twentieth of the time.
     """
     caller: callers.Caller = request.auth
     if not caller.may("operator"):  # a send leaves no audit record, so its refusal leaves none either
-        raise Problem("forbidden", f"{caller.name} is {caller.role}; sending needs operator")
+        raise Problem(
+            "forbidden", f"{caller.name} has the role {caller.role}; sending needs the role operator"
+        )
     http.announced_length(request.headers.get("Content-Length", "").encode() or None)
     header = request.headers.get("Idempotency-Key")
     key = read_key(None if header is None else header.encode("latin-1", "replace"))
@@ -108,7 +110,7 @@ async def pull_messages(
         int, Query(ge=0, le=http.MAX_WAIT_MS, description="wait for the first message this long")
     ] = 0,
 ):
-    """Messages of one queue by offset; no group is involved and nothing is committed."""
+    """Messages of one queue from an offset on. No group is involved, and no offset is committed."""
     return in_pieces(
         await ClusterGateway(current_cluster()).pull(topic, queue_id, offset, limit, wait_ms), JSON
     )
@@ -187,8 +189,8 @@ async def find_by_key(
 async def find_by_id(
     request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
 ):
-    """One message by its offset_message_id or its message_id; the index knows the latter, best together with
-    its topic."""
+    """One message by its offset_message_id or its message_id. The latter is looked up in the index, which
+    needs its topic: without one the first topics are searched."""
     found = await _by_id(message_id, topic)
     message = found.messages[0]
     damage = next((one.damage for one in found.damaged if one.log_offset == message.log_offset), None)
@@ -197,8 +199,8 @@ async def find_by_id(
 
 @router.get("/messages/{message_id}/trace", response=schemas.Traces)
 async def trace_of_message(request: HttpRequest, message_id: str):
-    """What clients that write traces did with a message, oldest first, by its message_id; the message itself
-    may be gone."""
+    """The traces that clients wrote about a message, oldest first, by its message_id. The message itself may
+    be deleted."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     found = await current_cluster().search.traces_of(message_id)
@@ -214,8 +216,8 @@ async def trace_of_message(request: HttpRequest, message_id: str):
 async def journey_of_message(
     request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
 ) -> HttpResponseBase:
-    """Each stop of a message that the store knows of: born, stored, on disk, queue, index, groups, retries,
-    dead letter, and what its clients wrote."""
+    """The stops of a message: born, stored, on disk, queue, index, groups, retries, dead letter, and the
+    traces of its clients."""
     message = await _message(message_id, topic)
     return await facts_answer(await current_cluster().store.journey_of(message.log_offset))
 
@@ -224,7 +226,7 @@ async def journey_of_message(
 async def raw_message(
     request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
 ):
-    """The record as it lies in the log, byte for byte."""
+    """The bytes of the record in the log."""
     message = await _message(message_id, topic)
     _, raw = await current_cluster().search.message_at(message.log_offset)
     response = in_pieces(cut(raw), "application/octet-stream")
@@ -237,7 +239,7 @@ async def _message(message_id: str, topic: str | None) -> StoredMessage:
 
 
 async def _by_id(message_id: str, topic: str | None) -> Found:
-    """At least one message, or a Problem."""
+    """Return at least one message. Raises Problem without one."""
     if len(message_id) > 255:
         raise Problem("message_not_found", "no id is that long")
     try:

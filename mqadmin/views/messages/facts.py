@@ -26,7 +26,7 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """Addresses of other stretches of a queue."""
+    """Addresses of other ranges of a queue."""
 
     before: str | None
     behind: str | None
@@ -36,7 +36,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """Where a message came from, and where it was stored."""
+    """The host from which a message came, and the host that stored it."""
 
     born: str
     store: str
@@ -56,7 +56,7 @@ class ShownMessage(ShownBytes):
     record_end: int  # position in the log
     body_bytes: int  # as stored
     body: BodyView
-    flat: bool = True  # the bytes lead nowhere; they do in the byte viewer
+    flat: bool = True  # the bytes are no links here; in the byte viewer they are
 
 
 def passing_of(text: str | None) -> PropertyFilter | None:
@@ -76,8 +76,7 @@ def row_of(message: StoredMessage) -> MessageRow:
 
 
 def shown_message(stored: StoredMessage, raw: bytes) -> ShownMessage:
-    """Return what a page shows of a message and its record. In a thread: its producer chose how much there is
-    to show."""
+    """Return the data of a message and its record for a page. In a thread: a message may be large."""
     properties = sorted(stored.properties.items())
     return ShownMessage(
         **fields_of(shown_bytes(record_bytes(raw, stored.log_offset, SHOWN_BYTES))),

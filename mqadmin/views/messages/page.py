@@ -1,4 +1,4 @@
-"""Where is my message? One search bar, and one message with its bytes as they lie in the log."""
+"""The page of the search for messages, and the page of one message with its bytes in the log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ASKED = ("topic", "queue", "offset", "key", "id", "from", "to", "limit", "sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesPage:
-    """What the page of a search shows."""
+    """The data of the page of a search."""
 
     ways: Collection[tuple[str, str]]  # names and titles
     by: str  # one of `ways`
@@ -58,7 +58,7 @@ class MessagesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage(ShownMessage, ShownJourney):
-    """What the page of a message shows."""
+    """The data of the page of a message."""
 
     fate: MessageFate | None  # None: it does not wait
     damage: str | None  # None: its record is as it was stored
@@ -102,7 +102,7 @@ async def messages(request):
 async def _search(cluster: Cluster, way: str, asked: dict[str, str]) -> Found:
     typed_topic, typed_key = asked.get("topic"), asked.get("key")
     if not typed_topic:
-        raise WrongField("topic", "Name the topic to search.")
+        raise WrongField("topic", "Give the topic to search.")
     with of_field("topic"):
         topic = names.check_topic(typed_topic)
     with of_field("limit"):
@@ -132,7 +132,7 @@ def _limit(asked: dict[str, str]) -> int:
 
 
 def _neighbours(request: HttpRequest, way: str, asked: dict[str, str], found: Found) -> Neighbours | None:
-    """Return the addresses of other stretches, for a search by offset."""
+    """Return the addresses of other ranges of the queue, for a search by offset; None for another search."""
     first, end = found.min_offset, found.max_offset
     if way != "offset" or first is None or end is None:
         return None
@@ -168,7 +168,7 @@ async def message(request, log_offset):
 
 @page()
 async def message_bytes(request, log_offset, part):
-    """The record, or its body as stored, as a file: never shown by the browser, whatever is in it."""
+    """Send the record, or its body as stored, as a file that the browser saves and never shows."""
     stored, raw = await current_cluster().search.message_at(log_offset)
     if part not in ("record", "body"):
         return failure_page(request, 404, "Not found", "A message has a record and a body.")
@@ -179,7 +179,7 @@ async def message_bytes(request, log_offset, part):
 
 @page()
 async def message_journey(request, log_offset):
-    """The stops of a message: a piece of its page, fetched again when a stop moved."""
+    """Draw the journey of a message: a part of its page, fetched again when a stop changed."""
     found = await current_cluster().store.journey_of(log_offset)
     return await draw(request, "store/journey/stops.html", lambda: fields_of(shown_journey(found)))
 

@@ -1,4 +1,4 @@
-"""The first page: is everything all right now?"""
+"""The overview: the condition of the broker, its rates and its busiest topics."""
 
 from mqadmin.views.view import Rest, View
 

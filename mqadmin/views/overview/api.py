@@ -1,4 +1,4 @@
-"""The condition of the broker, at a glance and in sentences, and what it refused."""
+"""REST routes of the overview: the condition of the broker, its numbers, and refusals."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def condition(request: HttpRequest):
 
 @router.get("/overview", response=schemas.schema_of(Overview))
 async def overview(request: HttpRequest):
-    """What the first page shows: state, rates, positions, worst lag."""
+    """The numbers of the overview: state, rates, positions, largest lag."""
     return current_cluster().overview()
 
 
 @router.get("/refusals", response=Refusals)
 async def refusals(request: HttpRequest):
-    """What the broker refused since its start, by cause: how often, and the last case with the value, its
+    """The refusals since the broker's start, by cause: their number, and the last case with the value, its
     limit and the client."""
     return {**fields_of(measured("refusals")), "items": current_cluster().refusals()}

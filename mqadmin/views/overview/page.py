@@ -1,4 +1,4 @@
-"""The first page: is everything all right now?"""
+"""The page of the overview."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mqadmin.facts.overview import Overview
 from mqadmin.views.page import page
 from mqadmin.web import live
 
-CONDITION_SECONDS = 1.0  # that the page waits for the first measurement; its stream brings later ones
+CONDITION_SECONDS = 1.0  # the longest wait of the page for a measurement; its stream brings later ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopTopics:
-    """What overview/top_topics.html shows."""
+    """The data of overview/top_topics.html."""
 
     overview: Overview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewPage(TopTopics):
-    """What the page shows."""
+    """The data of the page."""
 
     recovery: StartReport | None  # None: the store has not been opened
     past: list[dict[str, object]]  # of the stream overview
@@ -39,7 +39,7 @@ class OverviewPage(TopTopics):
 @page()
 async def overview(request):
     cluster = current_cluster()
-    if request.htmx:  # the table of topics has got another length
+    if request.htmx:  # the number of rows of the table of topics has changed
         return render(request, "overview/top_topics.html", fields_of(TopTopics(overview=cluster.overview())))
     shown = OverviewPage(
         overview=cluster.overview(),
@@ -51,7 +51,8 @@ async def overview(request):
 
 
 async def _condition(cluster: Cluster) -> Condition:
-    """How the broker is; a measurement that takes long serves later requests."""
+    """Return the condition of the broker; NOT_MEASURED while a measurement takes longer than
+    CONDITION_SECONDS."""
     measured = asyncio.get_running_loop().run_in_executor(None, cluster.condition)
     done, _ = await asyncio.wait({measured}, timeout=CONDITION_SECONDS)
     return measured.result() if done else NOT_MEASURED

@@ -1,4 +1,4 @@
-"""The broker at a glance, and how it is."""
+"""The numbers of the overview, and the condition of the broker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mqadmin.views.view import Stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnCondition(Condition):
-    """How the broker is, with its notices drawn: sentence and notices of a page come from one frame."""
+    """The condition of the broker with its notices as HTML, so that both come in one frame."""
 
     html: str
 
 
 def condition(cluster: Cluster, name: str) -> DrawnCondition:
-    """Return how the broker is. For a thread."""
+    """Return the condition of the broker. For a thread."""
     found = cluster.condition()
     html = render_to_string("overview/condition.html", fields_of(found))
     return DrawnCondition(**fields_of(found), html=html)

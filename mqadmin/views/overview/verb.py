@@ -5,7 +5,7 @@ from mqadmin.facts.condition import Condition
 
 
 def add(verb) -> None:
-    verb("condition", "how the broker is: one sentence, and each thing that is not as it should be")
+    verb("condition", "the condition of the broker: one sentence, and notices of what is wrong")
 
 
 def condition(command, options) -> None:

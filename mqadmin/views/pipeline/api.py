@@ -1,5 +1,5 @@
-"""Runs of the pipeline's jobs: audit, statistics, lineage, archive. A run is a job, and is found under /jobs
-as well."""
+"""REST routes for runs of the pipeline's jobs: audit, statistics, lineage, archive. A run is a job, and is
+also found under /jobs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class PipelineJob(Schema):
     name: str
     title: str
     lead: str
-    takes: list[str] = Field(description="names of the parameters it knows")
-    needs: list[str] = Field(description="those it must be given")
+    takes: list[str] = Field(description="names of the parameters that it takes")
+    needs: list[str] = Field(description="names of the parameters that are required")
 
 
 class PipelineJobs(Schema):
@@ -61,36 +61,38 @@ class Schedules(Schema):
 
 
 class RunResult(Schema):
-    """Of audit: findings, kinds, counts, errors, ok. Of statistics: topics, tags, groups, hours, hot_keys,
-    index and sums. Of lineage: records. Of archive: what was written, by topic and day."""
+    """The result of a run. An audit has findings, kinds, counts, errors, ok; the statistics topics, tags,
+    groups, hours, hot_keys, index and sums; a lineage records; an archive the files written, by topic and
+    day."""
 
     run: str
     job: str
-    result: Document = Field(description="as the job wrote it; its version decides which names there are")
+    result: Document = Field(description="as the job wrote it; which names there are depends on its version")
 
 
 class RunLog(Schema):
     run: str
     text: str = Field(
-        description="its end, at most 64 KiB; places of the machine are replaced by what they are"
+        description="the end of the log, at most 64 KiB; paths of the machine are replaced by names"
     )
 
 
 @router.get("/pipeline", response=PipelineJobs)
 def list_pipeline_jobs(request: HttpRequest):
-    """The jobs there are, and what each may be given."""
+    """The jobs of the pipeline, and their parameters."""
     return {"items": [*pipeline.JOBS.values()]}
 
 
 @router.get("/pipeline/schedules", response=Schedules)
 def list_schedules(request: HttpRequest):
-    """Runs that start by themselves, and when."""
+    """The schedules of runs."""
     return {"items": schedules.listing()}
 
 
 @router.post("/pipeline/schedules", response={201: Schedule})
 def add_schedule(request: HttpRequest, body: NewSchedule):
-    """Have a job run at the times of a cron expression, with the role that its maker has at each run."""
+    """Add a schedule: a job runs at the times of a cron expression, with the role that the creator of the
+    schedule has at that time."""
     caller = need(request, "operator")
     parameters = body.parameters.dict(exclude_none=True)
     with audit.audited(
@@ -103,7 +105,7 @@ def add_schedule(request: HttpRequest, body: NewSchedule):
 
 @router.delete("/pipeline/schedules/{schedule_id}", response={204: None})
 def remove_schedule(request: HttpRequest, schedule_id: int):
-    """The runs that it started stay."""
+    """Remove a schedule. The runs that it started stay."""
     caller = need(request, "operator")
     with audit.audited(caller, "delete", "schedule", str(schedule_id)):
         schedules.remove(schedule_id)
@@ -149,7 +151,7 @@ def run_result(request: HttpRequest, job: str, run_id: str):
 
 @router.get("/pipeline/{job}/runs/{run_id}/logs", response=RunLog)
 def run_logs(request: HttpRequest, job: str, run_id: str):
-    """Its steps with their times, and what Spark and Java said."""
+    """The log of a run: its steps with their times, and the output of Spark and Java."""
     need(request, "operator")
     run, data = queue.find_run(run_id, job), runs.data_directory()
     return {"run": run.id, "text": pipeline.read_log(data, run_file.store_directory(data), run.id)}
@@ -157,7 +159,7 @@ def run_logs(request: HttpRequest, job: str, run_id: str):
 
 @router.post("/pipeline/{job}/runs/{run_id}/cancel", response=schemas.Job)
 def cancel_run(request: HttpRequest, job: str, run_id: str):
-    """Stop a run, with its Java and Python processes; one that waits is taken off its queue."""
+    """Stop a run, with its Java and Python processes; a waiting run is removed from its queue."""
     caller = need(request, "operator")
     with audit.audited(caller, "cancel", "job", run_id[:100]):
         return queue.cancel(queue.find_run(run_id, job).id, caller)
@@ -165,7 +167,7 @@ def cancel_run(request: HttpRequest, job: str, run_id: str):
 
 @router.post("/pipeline/{job}/runs/{run_id}/retry", response={202: schemas.Job})
 def retry_run(request: HttpRequest, job: str, run_id: str):
-    """Start the same job again, with the same parameters, as another run."""
+    """Start a new run of the same job with the same parameters."""
     caller = need(request, "operator")
     with audit.audited(caller, "retry", "job", run_id[:100]) as record:
         run = queue.retry(queue.find_run(run_id, job).id, caller, record=record)

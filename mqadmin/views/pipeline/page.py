@@ -1,6 +1,6 @@
-"""The pipeline: start a run, see how far it is and its result, and when the next starts by itself.
+"""The pages of the pipeline: start a run, see its progress and its result, and its schedules.
 
-Runs stand in Redis and results in files; each read is made in a thread of its own, never on the loop.
+Runs are in Redis and results in files; each is read in a thread, never on the loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mqadmin.views.pipeline.reports import Report, report_of
 from mqadmin.views.query_parameters import moment_of
 
 MAX_ASKED = 1_024  # characters of a field that is drawn again
-MAX_CELLS = 240  # then a cell stands for several partitions
+MAX_CELLS = 240  # with more partitions a cell stands for several
 
 
 @page()
@@ -64,8 +64,8 @@ async def _overview_page() -> OverviewPage:
 
 
 async def _with_problem(request, form: str, problem: Problem | NameError_ | ValueError):
-    """Draw the page again with what was typed into one of its forms. What is wrong stands beside its field,
-    where that is known."""
+    """Draw the page again with the values typed into one of its forms. The error is shown beside its field,
+    if that is known."""
     wrong = (
         problem.field
         if isinstance(problem, WrongField)
@@ -213,7 +213,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRun(jobs_facts.ShownJob):
-    """A run with what its pages show beside its facts."""
+    """A run with further values that its pages show."""
 
     cells: list[str]  # a word for each partition, or for several
     steps: list[StepTime]
@@ -231,7 +231,7 @@ class ShownSchedule(Schedule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunList:
-    """Of runs.html."""
+    """The data of runs.html."""
 
     runs: list[ShownRun]
     problem: Problem | None  # why there are none
@@ -240,7 +240,7 @@ class RunList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewPage(RunList):
-    """Of page.html."""
+    """The data of page.html."""
 
     jobs: list[pipeline.PipelineJob]
     schedules: list[ShownSchedule]
@@ -252,7 +252,7 @@ class OverviewPage(RunList):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """Of run.html and facts.html."""
+    """The data of run.html and facts.html."""
 
     run: ShownRun
     mark: str
@@ -264,7 +264,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLogPage:
-    """Of log.html and log_text.html."""
+    """The data of log.html and log_text.html."""
 
     run: Job
     text: str  # the end of the log
@@ -291,8 +291,8 @@ def given_text(parameters: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _cells(progress: JobProgress) -> list[str]:
-    """Return a word for each partition of the present step. Spark reports how many of them are done, not
-    which."""
+    """Return a word for each partition of the present step. Spark reports the number of those that are done,
+    not which these are."""
     done, running, total = progress.done or 0, progress.running or 0, progress.total or 0
     if not 0 <= done <= total or total <= 0:
         return []
@@ -303,7 +303,7 @@ def _cells(progress: JobProgress) -> list[str]:
 
 
 def _steps(run: Job) -> list[StepTime]:
-    """Return what it did so far, with how long each step took; the last has not ended while it runs."""
+    """Return the steps so far with their times; while the run runs, the last step has none."""
     steps = run.progress.steps if run.progress is not None else []
     ends = [*(step.began_ms for step in steps[1:]), run.ended_ms]
     return [
@@ -314,7 +314,7 @@ def _steps(run: Job) -> list[StepTime]:
 
 
 def _said(run: Job) -> str:
-    """Return the result of a run in a few words, "" where it has none."""
+    """Return the result of a run in a few words, "" if it has none."""
     result = run.result
     if run.state != "done" or result is None:
         return ""

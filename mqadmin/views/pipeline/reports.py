@@ -1,4 +1,4 @@
-"""What the page of a run shows of its result: one report for each job, which its template draws."""
+"""Reports of results of runs: one type for each job, which the job's template draws."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEVERITIES = {"error": 0, "warning": 1}  # the most severe first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """Of audit.html."""
+    """The data of audit.html."""
 
     ok: bool
     errors: int
@@ -46,7 +46,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsReport:
-    """Of statistics.html."""
+    """The data of statistics.html."""
 
     messages: int
     bytes: int
@@ -77,7 +77,7 @@ class ShownRecord(LineageRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageReport:
-    """Of lineage.html."""
+    """The data of lineage.html."""
 
     key: str
     complete: bool
@@ -90,7 +90,7 @@ class LineageReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """Of archive.html."""
+    """The data of archive.html."""
 
     records: int
     bytes: int
@@ -109,7 +109,7 @@ Report: TypeAlias = AuditReport | StatisticsReport | LineageReport | ArchiveRepo
 
 
 def report_of(result: Result) -> Report:
-    """Return what the page shows of a result."""
+    """Return the report of a result."""
     match result:
         case Audit():
             return _audit(result)
@@ -171,12 +171,12 @@ def _statistics(result: Statistics) -> StatisticsReport:
 
 
 def _filled(hours: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Return times and counts. An hour in which nothing was stored is a 0, not a gap: it was counted."""
+    """Return times and counts. An hour without messages has the count 0; it is no gap."""
     if not hours:
         return [], []
     known = dict(hours)
     times = range(hours[0][0], hours[-1][0] + HOUR_SECONDS, HOUR_SECONDS)
-    if len(times) > MAX_POINTS:  # a stray time of long ago must not make millions of points
+    if len(times) > MAX_POINTS:  # one wrong time of long ago must not make millions of points
         return [at for at, _ in hours], [count for _, count in hours]
     return list(times), [known.get(at, 0) for at in times]
 

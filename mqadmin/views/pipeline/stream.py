@@ -1,4 +1,4 @@
-"""The runs that wait or are under way."""
+"""The stream of waiting and running runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inside of the store: positions, files, index, recovery."""
+"""REST routes of the store: its positions and its files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreFiles(schemas.Page):
 
 @router.get("/store", response=schemas.measured_schema_of(Snapshot))
 async def store_facts(request: HttpRequest):
-    """Positions, what lags, flags with their causes, flush, totals, disk; one picture of one moment."""
+    """Positions, lags of steps, flags with their causes, flush, totals and disk, all of one moment."""
     return schemas.measured_facts("positions", current_cluster().store.snapshot())
 
 
@@ -40,13 +40,12 @@ async def store_files(
     cursor: Cursor = None,
     limit: Limit = paging.DEFAULT_LIMIT,
 ):
-    """Each mapped file: base, length, what is allocated, written, confirmed and flushed of it, state, who
-    holds it, and the store times of what it holds. `hung` is one that was deleted while something still holds
-    it. null is not known."""
+    """The mapped files: base, length, the bytes of it that are allocated, written, confirmed and flushed,
+    state, whether it is mapped or read, and the store times of its messages. The state `hung` is that of a
+    file that was deleted and is still open. null is unknown."""
     cluster = current_cluster()
     files = await cluster.files.all(*([kind] if kind else []), topic=topic)
-    # A deleted topic may have files that something still holds. Of another kind than asked for it has files
-    # too.
+    # A deleted topic may have files that are still open. An existing one may have files of another kind.
     if topic is not None and not files and not (kind and await cluster.files.all(topic=topic)):
         found_topic(topic)
     listed = await asyncio.to_thread(paging.page, files, _file_key, cursor, limit)  # there may be 100,000

@@ -8,13 +8,13 @@ from mqadmin.facts.store import LogFile
 
 
 def log_files(cluster) -> list[LogFile]:
-    """The commit log's files, each with `dispatched`: how many of its bytes stand in queues and index."""
+    """Return the commit log's files, each with `dispatched`: the number of its bytes that are dispatched."""
     dispatched = cluster.store.snapshot().positions.dispatched
     return with_dispatched(cluster.files.known("commitlog"), dispatched)
 
 
 def with_dispatched(files: list[StoreFile], dispatched: int | None) -> list[LogFile]:
-    """Files of the log with how many bytes of each are dispatched; `dispatched` is a log offset."""
+    """Return files of the log with the number of dispatched bytes of each; `dispatched` is a log offset."""
     return [
         LogFile(
             **fields_of(file),

@@ -40,7 +40,7 @@ async def bytes_of_files(
         int | None, Query(ge=1, le=MAX_BYTES, description="of a record, or a few units, when absent")
     ] = None,
 ) -> HttpResponseBase:
-    """Hex of a stretch of any file, cut into pieces with fields: value, meaning, whether it is right, and the
-    parameters of where it points to."""
+    """The bytes of a range of any file in hex, split into pieces with fields: value, meaning, whether it is
+    right, and the parameters of the place to which it points."""
     place = Place(kind, offset, topic, queue, unit, name, slot, entry, length)
     return await facts_answer(await current_cluster().store.bytes_at(place))

@@ -1,4 +1,4 @@
-"""The bytes of a stretch as a page shows them: lines of runs, and fields with addresses."""
+"""The bytes of a range of a file as a page shows them: lines of runs, and fields with addresses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COLOURS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownField(Field):
-    """A field with what its row and its bytes have in common."""
+    """A field with the id, colour and address that its row and its bytes share."""
 
     id: str  # of one page
     colour: int  # below COLOURS
-    href: str  # "": it leads nowhere
+    href: str  # "": it is no pointer
     start: int  # bytes from the beginning of its piece
 
 
@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBytes:
-    """What the templates hex.html and fields.html take."""
+    """The data of the templates hex.html and fields.html."""
 
     stretch: FileBytes | RecordBytes
     pieces: list[ShownPiece]
@@ -76,26 +76,26 @@ class ShownBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownFileBytes(ShownBytes):
-    """What the page of the byte viewer takes."""
+    """The data of the page of the byte viewer with bytes."""
 
     jumps: list[ShownJump]
     before: str  # an address, "" at the beginning
     behind: str  # an address, "" at the end
     measured: str
-    says: Piece | None  # the first piece where its sentence says more than its fields
+    says: Piece | None  # the first piece, if its sentence has more than its fields
     message_at: int | None  # the log offset of the first piece's message
 
 
 def shown(stretch: FileBytes) -> ShownFileBytes:
-    """Return what the page of the byte viewer shows of a stretch."""
+    """Return the data of the byte viewer's page for a range of a file."""
     first = stretch.pieces[0]
     return ShownFileBytes(
         **fields_of(shown_bytes(stretch)),
         jumps=[ShownJump(**fields_of(jump), href=address(jump.pointer)) for jump in stretch.jumps],
         before=address(stretch.before),
         behind=address(stretch.behind),
-        measured=f"Read by position at {moment_text(stretch.at_ms)} UTC; how far the store is written, "
-        f"dispatched and on the disk was {stretch.source}.",
+        measured=f"Read by position at {moment_text(stretch.at_ms)} UTC; the positions of the store were "
+        f"{stretch.source}.",
         says=first if first.sentence and (first.tone or not first.fields) else None,
         message_at=first.at if first.what == "record" and first.tone != "bad" else None,
     )
@@ -113,7 +113,7 @@ def _shown_pieces(pieces: list[Piece]) -> list[ShownPiece]:
     for piece in pieces:
         fields = []
         for field in piece.fields:
-            # A name of its own for each field of the page, so that its bytes and its row find each other
+            # An id for each field of the page, which its bytes and its row share
             id = f"{field.name}-{number}" if found else field.name
             fields.append(_shown_field(field, piece, id, number % COLOURS))
             number += 1

@@ -1,5 +1,5 @@
-"""The byte viewer: hex and text of any stretch of any file of the store, with its fields and where they
-lead."""
+"""The page of the byte viewer: hex and text of any range of any file of the store, with its fields and the
+places to which they point."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from mqadmin.views.store.bytes.facts import SHOWN_BYTES, ShownFileBytes, shown
 
 TEMPLATE = "store/bytes/page.html"
 ASKED = ("topic", "name", "offset", "unit", "slot", "entry", "queue", "length")
-# Which fields of the form belong to which kind of file, in the words of page.js; the rest have only an
-# offset.
+# The kinds of files in the form, with their titles.
 KIND_TITLES = {
     "commitlog": "Commit log",
     "consumequeue": "Consume queue",
@@ -35,10 +34,10 @@ KIND_TITLES = {
 }
 
 
-# Without slots, so that one class can be made of it and another
+# Without slots, so that a class can inherit from it and from another
 @dataclass(frozen=True, kw_only=True)
 class BytesPage:
-    """What the page shows without bytes."""
+    """The data of the page without bytes."""
 
     asked: Mapping[str, str]  # what was typed, by the names of the fields
     kinds: Collection[tuple[str, str]]  # names and titles of the kinds of files
@@ -50,7 +49,7 @@ class BytesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundBytesPage(ShownFileBytes, BytesPage):
-    """What the page shows with them."""
+    """The data of the page with bytes."""
 
 
 @page(takes={"kind": one_of(*KINDS), **dict.fromkeys(ASKED, text)})
@@ -85,7 +84,7 @@ def kind_of(asked: Mapping[str, str]) -> Kind:
 
 
 def place_of(asked: Mapping[str, str]) -> Place:
-    """Return the place that a query string names. ValueError for what is no number."""
+    """Return the place that a query string names. Raises ValueError for a wrong number."""
 
     def number(name: str) -> int | None:
         return whole(asked.get(name), None)

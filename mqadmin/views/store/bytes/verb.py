@@ -14,7 +14,7 @@ from broker_store.units import fact_of, fields_of
 
 
 def add(verb) -> None:
-    hexed = verb("hex", "bytes of any file, with their fields and where they lead")
+    hexed = verb("hex", "the bytes of any file, with their fields and the places to which they point")
     hexed.add_argument("position", type=int, nargs="?", help="the same as --offset")
     hexed.add_argument("--kind", choices=KINDS, default="commitlog")
     hexed.add_argument(
@@ -79,14 +79,14 @@ def _lines(stretch: FileBytes) -> Iterator[str]:
 
 
 def _arrow(pointer: Pointer | None) -> str:
-    """Return where a pointer leads, as the options that go there."""
+    """Return the options of this verb that show the place to which a pointer points."""
     if pointer is None:
         return ""
     return "  → " + " ".join(f"--{name} {value}" for name, value in fields_of(pointer).items())
 
 
 def _message(stretch: FileBytes) -> dict[str, object] | None:
-    """Return the message of the first piece, if all of its record is shown and a reader would take it."""
+    """Return the message of the first piece, if its whole record is shown and can be read."""
     try:
         return message_document(record.decode(bytes.fromhex(stretch.hex), log_offset=stretch.at))
     except FormatError:

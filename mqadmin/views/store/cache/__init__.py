@@ -1,4 +1,4 @@
-"""What of the store's files is in memory, and who reads what is not."""
+"""The parts of the store's files that are in memory, and the groups that read other parts."""
 
 from mqadmin.views.view import Rest, Tab, View
 

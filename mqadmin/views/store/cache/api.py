@@ -23,9 +23,9 @@ async def page_cache(
     topic: Annotated[str | None, Query(max_length=255)] = None,
     queue_files: Annotated[int, Query(ge=0, le=5_000)] = 50,
 ):
-    """What of each file is in memory, in equal parts; the machine's memory; each group's reads from memory
-    and cold ones, and where it stands. Of the queues' files those with most in memory are given, all or of
-    one topic."""
+    """The share of each file that is in memory, in equal parts; the machine's memory; each group's reads,
+    those of them that were cold, and its place in the log. Of the queues' files, of all topics or of one,
+    those with most in memory are given."""
     picture = await asyncio.to_thread(current_cluster().store.cache)
     if topic and not any(file.topic == topic for file in picture.files if file.kind == "consumequeue"):
         found_topic(topic)

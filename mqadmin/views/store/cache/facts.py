@@ -1,4 +1,4 @@
-"""What page, stream and REST show of what is in memory: some of the files."""
+"""The residency of some of the files, as page, stream and REST show it."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class _QueueFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownCache(_QueueFiles, CacheReaders, cache.Residency):
-    """The same with some of the files of queues."""
+    """The residency and the readers, with some of the files of queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCache(ShownCache):
-    """What page and stream show."""
+    """The data of page and stream."""
 
     older: Small  # files of the log that are left out
 
 
 def shown(picture: CachePicture, queue_files: int, topic: str | None = None) -> ShownCache:
-    """The picture with at most so many files of queues, of one topic when it is named."""
+    """Return the picture with at most `queue_files` files of queues, of one topic when it is named."""
     few = cache.few_files(picture, queue_files, topic)
     return ShownCache(**fields_of(replace(picture, files=few.files)), queue_files=few.queue_files)
 
 
 def for_page(picture: CachePicture) -> PageCache:
-    """The picture as page and stream show it: the newest files of the log and those in which a group stands,
+    """Return the picture for page and stream: the newest files of the log and those in which a group reads,
     and the queues' files with the most in memory."""
     found = shown(picture, PAGE_QUEUE_FILES)
     log = [file for file in found.files if file.kind == "commitlog"]

@@ -1,5 +1,5 @@
-"""Which pages of the store's files are in memory, where writer and readers are, and who reads what is not in
-memory."""
+"""The page of the cache: the parts of the store's files that are in memory, and the places of writer and
+readers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from mqadmin.views.store.cache.facts import PageCache, for_page
 from mqadmin.views.view import Part
 
 FACTS = "store/cache/facts.html"
-NAMED_READERS = 4  # beside a file; the others are counted
+NAMED_READERS = 4  # groups named beside a file; the others are counted
 SHOWN_GROUPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilePlaces(CachedFile):
-    """A log file with who is in it: the writer, and each group where it lags most."""
+    """A log file with the places of the writer in it, and of each group in the queue in which it lags
+    most."""
 
     marks: list[StripMark]
     is_written: bool  # the log ends in it
@@ -35,7 +36,7 @@ class LogFilePlaces(CachedFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFacts:
-    """What FACTS shows."""
+    """The data of FACTS."""
 
     picture: PageCache
     log_files: list[LogFilePlaces]
@@ -44,13 +45,13 @@ class CacheFacts:
     older: int  # log files that are left out
     groups: list[ReadingGroup]  # the first SHOWN_GROUPS
     more_groups: int
-    has_unknown: bool  # the system does not say what of some file is in memory
+    has_unknown: bool  # for some file it is unknown which pages are in memory
     inspects: bool  # the store was opened for inspection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePage(CacheFacts):
-    """What the whole page shows."""
+    """The data of the whole page."""
 
     store: Snapshot
 
@@ -66,7 +67,7 @@ async def cache(request):
 
 
 def facts(cluster) -> CacheFacts:
-    """What FACTS shows. For a thread."""
+    """Return the data of FACTS. For a thread."""
     picture = for_page(cluster.store.cache())
 
     def files(kind: str) -> list[CachedFile]:

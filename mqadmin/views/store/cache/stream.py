@@ -1,4 +1,4 @@
-"""What is in memory, while a page shows it."""
+"""The stream of the parts of files that are in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manage.py store cache: what of the files is in memory."""
+"""manage.py store cache: the parts of the files that are in memory."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """A row of GROUPS. Without a broker only places are known."""
+    """A row of GROUPS. Without a broker only the offsets are known."""
 
     group: str
     cold_reads: int | None = None
@@ -43,21 +43,22 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cache(inside.Residency):
-    """What a running broker and the files of a store both give."""
+    """The facts that a running broker and the files of a store both give."""
 
     groups: list[_Group]
 
 
 def add(verb) -> None:
     cache = verb(
-        "cache", "what of the files is in memory, who reads what is not, and where each group stands"
+        "cache",
+        "the parts of the files that are in memory, the groups that read other parts, and their offsets",
     )
     cache.add_argument("--topic", help="only queue files of this topic")
     cache.add_argument(
         "--queue-files",
         type=int,
         default=50,
-        help="how many queue files at most, those with most in memory first",
+        help="most queue files that are shown, those with most in memory first (default: 50)",
     )
 
 

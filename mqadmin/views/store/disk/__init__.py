@@ -1,4 +1,4 @@
-"""How full the disk is, when it will be fuller, and which groups lose messages by what is deleted then."""
+"""The use of the disk, its forecast, and the groups that lose messages by deletions."""
 
 from mqadmin.views.view import Rest, Tab, View
 

@@ -1,4 +1,4 @@
-"""The disk: what it holds, how fast it fills, what goes next."""
+"""REST routes of the disk: its use, its growth, and the files that are deleted next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ router = Router()
 
 @router.get("/disk", response=schemas.measured_schema_of(DiskFacts))
 async def disk(request: HttpRequest):
-    """Use by kind of file, the rate at which the log grows over several stretches of time, and when each mark
-    is reached; null is not known."""
+    """The use by kind of file, the growth of the log over several lengths of time, and the time at which each
+    mark is reached; null is unknown."""
     return schemas.measured_facts("disk", await asyncio.to_thread(current_cluster().store.disk))
 
 
@@ -27,8 +27,8 @@ async def disk(request: HttpRequest):
 async def forecast(
     request: HttpRequest, retention_hours: Annotated[int | None, Query(ge=1, le=MAX_RETENTION_HOURS)] = None
 ):
-    """The same with the log files that go next, when, and which groups have not read what is in them; as if
-    files were kept for `retention_hours`. Nothing is changed by asking."""
+    """The same with the log files that are deleted next, the times, and the groups that have not read them;
+    as if files were kept for `retention_hours`. This request changes nothing."""
     return schemas.measured_facts(
         "disk", await asyncio.to_thread(current_cluster().store.disk_forecast, retention_hours)
     )

@@ -1,4 +1,4 @@
-"""How full the disk is, when it will be fuller, and who loses messages by what is deleted then."""
+"""The page of the disk: its use, its forecast, and the groups that lose messages by deletions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mqadmin.views.query_parameters import text, whole
 from mqadmin.views.view import Part
 
 FACTS = "store/disk/facts.html"
-# kind, what it is called, its colour
+# kind -> (title, colour)
 KINDS = {
     "commitlog": ("Commit log, written", "wrote"),
     "preallocated": ("Commit log, set aside", "room"),
@@ -27,17 +27,17 @@ KINDS = {
     "index": ("Index", "confirmed"),
     "timer": ("Timer wheel and log", "checkpoint"),
     "config": ("Config", "flushed"),
-    "lost+found": ("Taken away by recoveries", "bad"),
+    "lost+found": ("Copies of recoveries and repairs", "bad"),
     "samples": ("Samples over time", "accent"),
     "others": ("Others on this file system", "others"),
 }
 MARKS = {
-    "expired": "expired files go at any hour, not only at that of deleteWhen",
-    "forced": "the oldest files go at once, expired or not",
+    "expired": "expired files are deleted at any hour, not only at that of deleteWhen",
+    "forced": "the oldest files are deleted at once, expired or not",
     "refused": "sends are refused",
     "full": "no byte is left",
 }
-SHOWN_GROUPS = 10  # named of those that lose by one file, or by what goes next; the others are counted
+SHOWN_GROUPS = 10  # groups named that lose messages with one file, or with all; the others are counted
 MIN_SHARE = 0.15  # per cent of a bar that can be seen
 LABEL_SHARE, LABEL_HEIGHT = 12, 14  # per cent of the narrowest bar that the label of a mark takes, and pixels
 
@@ -87,9 +87,9 @@ class Losers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownFile(DeletedFile):
-    """A file that goes, with the losses that are shown."""
+    """A file that is deleted, with the losses that are shown."""
 
-    more_groups: int  # that lose by it, beside those of `losses`
+    more_groups: int  # that lose messages with it, besides those of `losses`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +101,19 @@ class ShownMark(Mark):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskPage:
-    """What FACTS shows."""
+    """The data of FACTS."""
 
     disk: DiskForecast
     files: list[ShownFile]
-    forced: Losers  # by what goes when the disk is that full
+    forced: Losers  # with the files of a forced deletion
     hours: int | None  # the retention that is asked for; None: that of the settings
-    problem: str  # why the hours that were typed are not taken
+    problem: str  # why the hours that were typed are wrong
     most_hours: int = MAX_RETENTION_HOURS
     use: list[UseRow]
     labels: Labels
     marks: list[ShownMark]
     next_mark: Mark | None  # None: every mark is passed
-    losers: list[str]  # the first SHOWN_GROUPS groups that have not read what goes next
+    losers: list[str]  # the first SHOWN_GROUPS groups that have not read the next files
     has_more_losers: bool
     way: Way | None  # None: nothing is known of the growth
 
@@ -130,7 +130,7 @@ async def disk(request):
 
 
 def facts(cluster, asked: QueryDict) -> DiskPage:
-    """What FACTS shows. For a thread."""
+    """Return the data of FACTS. For a thread."""
     problem, hours = "", None
     try:
         hours = whole(asked.get("retention_hours"), None, MAX_RETENTION_HOURS, 1)
@@ -191,7 +191,7 @@ def _use(facts: DiskFacts) -> list[UseRow]:
 
 
 def labels_of(percents: list[int]) -> Labels:
-    """The marks below the bar, each in the first line in which it does not touch the one before."""
+    """Return the labels below the bar, each in the first line in which it does not touch the one before."""
     ends: list[int] = []
     texts: list[Label] = []
     for percent in sorted(percents):
@@ -202,7 +202,8 @@ def labels_of(percents: list[int]) -> Labels:
 
 
 def _way(facts: DiskFacts) -> Way | None:
-    """The ways of use as lines in a box of 1000 by 100: up is full, right is the end of what is shown."""
+    """Return the forecast of use as lines in a box of 1000 by 100: the top is a full disk, the right side the
+    end of the forecast. None if the growth is unknown."""
     paths, now_ms = facts.paths, facts.at_ms
     if not paths.usual:
         return None
@@ -224,7 +225,7 @@ def _way(facts: DiskFacts) -> Way | None:
 
 
 def _to_end(points: list[str]) -> list[str]:
-    """What is known ends where the last mark is passed: from there on it stays as high."""
+    """Return the points with one more at the right side: after the last mark the use stays as high."""
     return [*points, f"1000,{points[-1].partition(',')[2]}"] if points else []
 
 

@@ -1,4 +1,4 @@
-"""How the disk fills, while a page shows it."""
+"""The stream of the use of the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""manage.py store disk, forecast: how full the disk is, and what goes next."""
+"""manage.py store disk, forecast: the use of the disk, and the files that are deleted next."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ MARKS = {
 
 
 def add(verb) -> None:
-    verb("disk", "what lies on the disk, how fast it fills, when each mark is reached")
-    forecast = verb("forecast", "which log files go next, when, and which groups have not read them")
+    verb("disk", "the use of the disk, its growth, and the times at which marks are reached")
+    forecast = verb(
+        "forecast", "the log files that are deleted next, the times, and the groups that have not read them"
+    )
     forecast.add_argument(
         "--retention-hours",
         type=int,
         metavar="HOURS",
-        help="as if files were kept for so long (without a broker: 72)",
+        help="forecast as if files were kept for this time (default: the setting; without a broker 72)",
     )
 
 
@@ -51,7 +53,7 @@ def disk(command, options) -> None:
 def forecast(command, options) -> None:
     hours = options["retention_hours"]
     if hours is not None and not 1 <= hours <= MAX_RETENTION_HOURS:
-        raise CommandError(f"--retention-hours is from 1 to {MAX_RETENTION_HOURS}")
+        raise CommandError(f"--retention-hours {hours}: expected 1 to {MAX_RETENTION_HOURS}")
     found = command.ask(
         options,
         lambda broker: broker.get("/store/disk/forecast", retention_hours=hours),
@@ -72,7 +74,9 @@ def forecast(command, options) -> None:
         for file in facts.files
     ]
     command.stdout.write(
-        table(["FILE", "LAST WRITTEN", "GOES", "NOT READ BY"], rows) if rows else "No file can go yet."
+        table(["FILE", "LAST WRITTEN", "GOES", "NOT READ BY"], rows)
+        if rows
+        else "No file can be deleted yet."
     )
     if facts.forced.files:
         losses = _losses(facts.forced)
@@ -81,7 +85,7 @@ def forecast(command, options) -> None:
             if losses
             else "read by all groups"
             if facts.knows_groups
-            else "who has read them is unknown: there is no readable config/consumerOffset.json"
+            else "their readers are unknown: there is no readable config/consumerOffset.json"
         )
         command.stdout.write(
             f"\nBy force, above {facts.settings.forced_percent} % of the disk: "
@@ -91,7 +95,7 @@ def forecast(command, options) -> None:
 
 def _rate(rate: GrowthRate) -> str:
     if rate.bytes_per_s is None:
-        return "How fast the log grows is not known: the store holds less than a minute of messages."
+        return "The growth of the log is unknown: the store holds less than a minute of messages."
     band = ""
     if rate.low_bytes_per_s is not None and rate.high_bytes_per_s is not None:
         band = f", between {bytes_text(rate.low_bytes_per_s)}/s and {bytes_text(rate.high_bytes_per_s)}/s"
@@ -102,7 +106,7 @@ def _rate(rate: GrowthRate) -> str:
 
 
 def _losses(deletion: DeletedFile | ForcedDeletion) -> str:
-    """What groups lose by a deletion; empty when no group does."""
+    """Return the messages that groups lose by a deletion, as text; empty when no group loses any."""
     words = {True: "in time", False: "not in time", None: "unknown whether in time"}
     said = "; ".join(
         f"{loss.group} {loss.messages:,} ({words[loss.is_read_in_time]})" for loss in deletion.losses

@@ -28,7 +28,7 @@ class CheckRuns(schemas.Page):
 
 @router.get("/checks", response=CheckRuns)
 def list_checks(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT):
-    """Runs of the check, newest first, each with how many findings of each grade it has."""
+    """Runs of the check, newest first, each with its number of findings by grade."""
     listed = paging.page(
         checks.listing(),
         lambda run: f"{(1 << 53) - (run.created_ms or 0):017d}/{run.id}",
@@ -51,8 +51,8 @@ def start_check(request: HttpRequest):
 
 @router.get("/checks/{run_id}", response=CheckRunDetail)
 def show_check(request: HttpRequest, run_id: str):
-    """A run: how far it is; then each finding with file, byte, grade (harmless, next start, repair, lost),
-    what it means and what a repair does."""
+    """A run: its progress; at its end each finding with file, byte, grade (harmless, next start, repair,
+    lost), its meaning and what a repair does."""
     return schemas.facts(checks.find(run_id))
 
 
@@ -61,9 +61,9 @@ def show_plan(request: HttpRequest, run_id: str):
     """What a repair would do, action by action, with the bytes and files it touches. It is done offline, by
     `command`.
 
-    `lost` has the messages that no repair brings back. Its `unnamed_bytes` are missing or damaged bytes that
-    held what no queue names. `ends_unknown` are queues for which it is not known whether the lost end of the
+    `lost` has the messages that no repair brings back. Its `unnamed_bytes` are missing or damaged bytes with
+    records that no queue names. `ends_unknown` are queues for which it is unknown whether the lost end of the
     log held more messages: their units end before it. `perhaps_expired` messages lie before the begin of the
-    log: they became too old, or are lost, and no file says which.
+    log: retention deleted them, or they are lost, and no file shows which.
     """
     return schemas.facts(checks.plan(run_id))

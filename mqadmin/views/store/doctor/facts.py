@@ -1,4 +1,4 @@
-"""Runs of the store doctor: jobs of the kind check_store, with what each found and the repair it proposes."""
+"""Runs of the store doctor: jobs of the kind check_store, with their findings and proposed repairs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KIND = "check_store"
 MAX_STREAMED = 50  # findings of a frame; REST and page have all
 APPLY = "manage.py check_store --apply"
 OFFLINE = (
-    "A repair is done while no broker runs on the store: stop it, then run the command. It checks "
-    "once more first, so it repairs what is there then."
-    " The index alone can be made again while the broker runs, as a job."
+    "A repair needs a store on which no broker runs: stop it, then run the command. The command checks "
+    "the store again, and repairs what it finds then."
+    " The index alone can be built again while the broker runs, as a job."
 )
 
 
@@ -30,7 +30,7 @@ class CheckStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckProgress:
-    """How far a run is. Its numbers are strings in REST, those of a `JobProgress` are numbers."""
+    """The progress of a run. Its numbers are strings in REST, those of a `JobProgress` are numbers."""
 
     text: str  # the step
     done: int | None  # of `total`, in `unit`
@@ -43,7 +43,7 @@ class CheckProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
-    """A run of the check. What it found is None until it is done."""
+    """A run of the check. Its result is None until it is done."""
 
     id: str
     state: State
@@ -72,7 +72,7 @@ class CheckRunDetail(CheckRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedRepair(RepairPlan):
-    """The plan of a repair, and how to have it done."""
+    """The plan of a repair, and the command that does it."""
 
     command: str
     how: str
@@ -80,7 +80,7 @@ class ProposedRepair(RepairPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckState:
-    """What moves of a run."""
+    """The changing part of a run."""
 
     id: str
     state: State
@@ -102,7 +102,7 @@ class BriefFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFrame:
-    """What the stream check gives."""
+    """A frame of the stream check."""
 
     mark: str
     run: CheckState
@@ -110,12 +110,12 @@ class CheckFrame:
 
 
 def listing() -> list[CheckRun]:
-    """Return the runs there are, newest first."""
+    """Return all runs, newest first."""
     return [_run_of(job, result_of(CheckSummary, job)) for job in queue.listing() if job.kind == KIND]
 
 
 def start(caller) -> CheckRunDetail:
-    """Start a run."""
+    """Start a run, and return it. Raises Problem."""
     return _detail_of(queue.start(KIND, {}, caller))
 
 
@@ -133,15 +133,15 @@ def brief(run: CheckRun) -> CheckRun:
 
 
 def plan(run_id: str) -> ProposedRepair:
-    """Return what a repair of that which a run found would do."""
+    """Return the plan of a repair of a run's findings. Raises Problem."""
     run = find(run_id)
     if run.plan is None:
-        raise Problem("not_found", f"the check has found no plan: it is {run.state}")
+        raise Problem("not_found", f"the check has no plan: it is {run.state}")
     return ProposedRepair(**fields_of(run.plan), command=APPLY, how=OFFLINE)
 
 
 def watched(run_id: str) -> CheckFrame:
-    """Return how far a run is, and what it found."""
+    """Return the progress of a run, and its findings, for a stream."""
     run = find(run_id)
     return CheckFrame(
         mark=run.mark,
@@ -154,8 +154,8 @@ def watched(run_id: str) -> CheckFrame:
 
 
 def last_findings() -> int | None:
-    """Return how many findings the last check that was done has, without the harmless ones; 0 when there was
-    none, None when its result cannot be read."""
+    """Return the number of findings of the last finished check, without the harmless ones; 0 without a check,
+    None when its result cannot be read."""
     done = queue.last_done(KIND)
     if done is None:
         return 0

@@ -1,4 +1,4 @@
-"""The store doctor's page: start a check, see what it finds, and what a repair would do."""
+"""The page of the store doctor: start a check, see its findings and the plan of a repair."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShownFinding(GradedFinding):
     """A row of the table of findings."""
 
     link: str | None  # to its bytes
-    is_first: bool  # of its kind: the meaning stands with it alone
+    is_first: bool  # of its kind: only the first shows the meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class ShownRun(CheckRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorPage:
-    """What the page shows."""
+    """The data of the page."""
 
     store: Snapshot
     runs: list[CheckRun]  # the newest first, at most MAX_RUNS
@@ -98,7 +98,7 @@ class DoctorPage:
 
 @page()
 async def doctor(request, run_id=None):
-    """The newest run, or the one that was asked for."""
+    """Draw the newest run, or the one with the given id."""
     runs: list[CheckRun] = []
     run: ShownRun | None = None
     problem: Problem | None = None
@@ -174,7 +174,7 @@ def _plan(plan: RepairPlan) -> ShownPlan:
 
 
 def link_of(file: str, offset: int | None) -> str | None:
-    """Return the address of a byte of a file in the byte viewer; None for what has no bytes to show."""
+    """Return the address of a byte of a file in the byte viewer; None for a file that it does not show."""
     path = PurePath(file)
     kind = path.parts[0] if path.parts else ""
     if offset is None or kind not in ("commitlog", "consumequeue", "index", "checkpoint"):

@@ -1,4 +1,4 @@
-"""How far a check is, and what it has found."""
+"""The stream of a check's progress and findings."""
 
 from __future__ import annotations
 
