@@ -57,6 +57,12 @@ class PopCheckpoint(NamedTuple):
     puts: str | None = None
 
     @property
+    def identity(self) -> tuple[PopKey, str | None]:
+        """Return what no other pop checkpoint has: Apache stores one again, with another count, for messages
+        that it could not bring back."""
+        return self.key, self.puts
+
+    @property
     def revive_ms(self) -> int:
         """Return when the messages that are not acknowledged are visible again."""
         return self.key.pop_ms + self.invisible_ms

@@ -2,7 +2,7 @@
 
 `message.type` is the kind of messages of a topic. Clients of the remoting protocol may send any kind;
 Apache's proxy enforces it. The values are those of Apache's. MIXED needs the setting enableMixedMessageType.
-Two are refused: PRIORITY, because Apache's broker orders by priority only for pop, and LITE, because the
+Two are refused: PRIORITY, because pops give messages in the order of each queue here, and LITE, because the
 messages of a light topic are kept in light queues.
 """
 
@@ -18,7 +18,7 @@ MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"
 # A topic with one of these, which another broker created, can be changed after its type is deleted.
 NOT_SERVED = {
-    "PRIORITY": "consumers that pull get messages in the order of each queue, and pop is not supported",
+    "PRIORITY": "consumers get messages in the order of each queue, and pops have no priorities here",
     "LITE": "light topics are not supported",
 }
 # In the order of Apache's answer.

@@ -40,6 +40,7 @@ from broker_store.formats.pop_records import (
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
     REVIVE_GROUP,
+    PopCheckpoint,
     PopKey,
 )
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus
@@ -142,7 +143,7 @@ class Revive:
                 for stored in record.decode_all(result.body, check_crc=False):
                     checkpoint = checkpoint_of(stored)
                     if checkpoint is not None:
-                        queue.remembered.add(checkpoint.key)
+                        queue.remembered.add(checkpoint.identity)
             at = max(at + 1, result.next_offset)
 
     def _read_backlog(self) -> None:
@@ -284,7 +285,8 @@ class Revive:
             checkpoint = checkpoint_of(stored)
             if checkpoint is None:
                 self.counts["invalid"] += 1
-            elif checkpoint.key not in queue.in_hand and checkpoint.key not in queue.remembered:
+            elif checkpoint.identity not in queue.remembered and not _holds(queue, checkpoint):
+                queue.in_hand.pop(checkpoint.key, None)
                 queue.in_hand[checkpoint.key] = InHand(checkpoint, stored.queue_offset)
                 heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
@@ -315,7 +317,7 @@ class Revive:
         key = held.checkpoint.key
         del queue.in_hand[key]
         if self._remembers(self._clock()):
-            queue.remembered.add(key)
+            queue.remembered.add(held.checkpoint.identity)
 
     # Bringing back --------------------------------------------------------------------------------
 
@@ -457,6 +459,12 @@ class Revive:
             in_hand=sum(len(queue.in_hand) for queue in self._queues),
             **self.counts,
         )
+
+
+def _holds(queue: ReviveQueue, checkpoint: PopCheckpoint) -> bool:
+    """True if a pop checkpoint is in hand already: the timer delivered it twice."""
+    held = queue.in_hand.get(checkpoint.key)
+    return held is not None and held.checkpoint.identity == checkpoint.identity
 
 
 def _run(offsets: list[int]) -> list[int]:

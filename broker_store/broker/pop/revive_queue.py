@@ -49,7 +49,7 @@ class ReviveQueue:
     put_end: int = 0  # log offset after what was stored last for this queue
     in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
     due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
-    remembered: set[PopKey] = field(default_factory=set)
+    remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -453,6 +453,19 @@ def test_messages_of_retry_topics_go_back_to_them():
     assert (again.reconsume_times, again.properties["1ST_POP_TIME"]) == (5, "123")
 
 
+def test_a_checkpoint_that_apache_stored_again_is_another_one():
+    world = World(1)
+    world.save()
+    key = world.pop(0, 1)
+    world.ack(key, 0)
+    world.run(11_000)
+    world.save()
+    world.crash()
+    world.log.put_checkpoint(PopCheckpoint(key, 20_000, (0,), 0, "1"), 0)
+    world.run(21_000)
+    assert world.again() == [b"m0"]
+
+
 def test_version_2():
     world = World(1, version=2)
     world.pop(0, 1)
