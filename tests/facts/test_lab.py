@@ -42,7 +42,9 @@ def test_sync_flush_loses_nothing_that_was_acknowledged_though_the_power_fails(t
 
 def test_a_writer_that_is_killed_as_the_log_goes_on_in_the_next_file_loses_nothing(tmp_path):
     found = run(tmp_path, "third", Experiment("roll", messages=1))
-    assert found.killed_in == "00000000000000065536" and found.sent == found.acknowledged + 1 > 100
+    assert found.killed_in == "00000000000000065536" and found.acknowledged > 100
+    # Another thread makes the file: the kill may come between two sends.
+    assert found.sent - found.acknowledged in (0, 1)
     assert (found.there, found.lost, found.check_ok, found.check_findings) == (
         found.acknowledged,
         0,
