@@ -193,7 +193,7 @@ POP = QUEUE | {
     "consumerGroup": "CG2",
     "maxMsgNums": "32",
     "invisibleTime": "60000",
-    "pollTime": "15000",
+    "pollTime": "0",
     "bornTime": "1700000000000",
     "initMode": "0",
     "expType": "TAG",
