@@ -16,6 +16,8 @@ ARGS   ?=
 TESTERS ?= $(shell expr $$(nproc) + 1)
 BIN    := $(VENV)/bin
 DOCS   := build/docs-venv
+GRPC   := broker_store/protocol/grpc
+PROTOS := definition service
 export BROKER_DATA_DIR = $(DATA)
 # uv comes into the environment by pip; where it cannot be had or finds no index, pip does the work.
 install = { $(BIN)/python -m pip install -q --disable-pip-version-check uv && $(BIN)/uv pip install -q --python $(BIN)/python -r $(1); } \
@@ -27,7 +29,7 @@ prepare = { test $(VENV)/.bytecode -nt $(VENV)/.core || { $(BIN)/python -m compi
           && $(BIN)/python -m compileall -q manage.py broker_store mqadmin \
           && echo "Preparing the kernels (compiled once, which can take a minute)" && $(BIN)/python -m broker_store.kernels
 
-.PHONY: all run serve test test-long test-all watch proof prove-stores prove-crashes check fix bench deps pipeline docs clean
+.PHONY: all run serve test test-long test-all watch proof prove-stores prove-crashes check fix bench deps pipeline docs protos clean
 all: check test
 
 run: $(VENV)/.core
@@ -71,6 +73,16 @@ deps: $(VENV)/.dev
 pipeline: $(VENV)/.full
 docs: $(DOCS)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet && echo "The site is build/site/index.html"
+# What protoc makes of Apache's .proto files, which lie in the npm package rocketmq-client-nodejs 1.0.8. Committed, so that
+# nothing but `protobuf` is needed to run; its version must be at least that of the compiler.
+protos:
+	@$(PYTHON) -m venv build/protos-venv
+	@build/protos-venv/bin/python -m pip install -q --disable-pip-version-check grpcio-tools==1.85.1
+	build/protos-venv/bin/python -m grpc_tools.protoc -I $(GRPC)/proto --python_out=build/protos-venv --pyi_out=build/protos-venv $(PROTOS:%=apache/rocketmq/v2/%.proto)
+	for name in $(PROTOS); do for kind in py pyi; do \
+	  { sed -n '/^\/\//!q; s|^//|#|; p' $(GRPC)/proto/apache/rocketmq/v2/$$name.proto; echo; \
+	    sed -e 's|^from apache.rocketmq.v2 import|from broker_store.protocol.grpc.v2 import|' -e 's|_Mapping\]|_Mapping[str, object]]|g' build/protos-venv/apache/rocketmq/v2/$${name}_pb2.$$kind; \
+	  } > $(GRPC)/v2/$${name}_pb2.$$kind; done; done
 clean:
 	rm -rf $(VENV) build staticfiles .pytest_cache .ruff_cache .hypothesis
 

@@ -2,6 +2,7 @@
 and tests.
 
     start:  load and recover (a thread) ─► store.start ─► name server port ─► broker ports, registration
+            ─► gRPC port
     stop:   the reverse; the store's last sync and the removal of `abort` come last
 
 Web, Redis and job workers belong to the dashboard, which starts them around this.
@@ -32,6 +33,9 @@ from broker_store.nameserver.kv_file import KeyValueFile
 from broker_store.rest.change_record import ChangeRecord
 from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker
+from broker_store.server.grpc.channel import GrpcChannel
+from broker_store.server.grpc.port import open_grpc_port
+from broker_store.server.listener import Listener
 from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import BrokerParts, build_parts
 from broker_store.server.registration import own_broker
@@ -95,6 +99,7 @@ class BrokerProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self.name_server_port: NameServerPort | None = None
+        self.grpc_port: Listener[GrpcChannel] | None = None
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
         self._sampler: Worker | None = None
@@ -173,6 +178,8 @@ class BrokerProcess:
             self.broker = broker
             await broker.start(self.bind)
             self.store.appender.store_host = parts.endpoint.store_host
+            if self.settings.broker.grpc_server_port:
+                self.grpc_port = await open_grpc_port(parts, self.bind, self.settings.broker.grpc_server_port)
             if parts.history is not None:
                 self._remember(parts.history)
             self.parts = parts
@@ -255,8 +262,13 @@ class BrokerProcess:
             sampler = self._sampler
             self._sampler = None
             await self._in_thread(lambda: self._forget(sampler, history))
+        if self.grpc_port is not None:
+            # Sends of its connections are in the group; `broker.stop` stores and answers them.
+            self.grpc_port.stop_accepting()
         if self.broker is not None:
             await self.broker.stop()
+        if self.grpc_port is not None:
+            await self.grpc_port.close()
         if self.name_server_port is not None:
             await self.name_server_port.stop()
         if self._tick_timer is not None:
@@ -273,6 +285,8 @@ class BrokerProcess:
         listening = {}
         if self.broker is not None and self.broker.listeners:
             listening["broker"] = self.broker.parts.endpoint.address.rpartition(":")[2]
+        if self.grpc_port is not None:
+            listening["grpc"] = str(self.grpc_port.port)
         if self.name_server_port is not None and self.name_server_port.listener is not None:
             listening["nameserver"] = str(self.name_server_port.listener.port)
         return {name: f"{self.bind}:{port}" for name, port in listening.items()}

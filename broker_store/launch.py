@@ -122,6 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="allow another address than loopback, although requests are not authenticated",
     )
     add("--broker-port", type=int, metavar="N", help="port of the broker; N-2 is opened too (default: 10911)")
+    add("--grpc-port", type=int, metavar="N", help="port for RocketMQ 5 clients; 0: none (default: 8081)")
     add("--nameserver-port", type=int, metavar="N", help="port of the name server (default: 9876)")
     add("--web-port", type=int, metavar="N", default=8080, help="port of the dashboard (default: 8080)")
     add(
@@ -242,6 +243,8 @@ def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
     overrides = pairs_of(arguments.set)
     if arguments.broker_port is not None:
         overrides["listenPort"] = str(arguments.broker_port)
+    if arguments.grpc_port is not None:
+        overrides["grpcServerPort"] = str(arguments.grpc_port)
     if arguments.advertise is not None:
         overrides["brokerIP1"] = arguments.advertise
     elif not _is_loopback(arguments.bind) and arguments.bind not in ("0.0.0.0", "::"):

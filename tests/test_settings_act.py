@@ -26,6 +26,7 @@ from broker_store.protocol.command import Command
 from broker_store.server import registration
 from broker_store.server.broker import Broker
 from broker_store.server.nameserver_port import NameServerPort
+from tests.interop.brokers import free_ports
 from tests.support.broker_harness import Harness
 from tests.support.hand_store import Clock, HandStore
 
@@ -570,6 +571,26 @@ async def seen_identity(setup):
         "127.0.0.7:12345",
         (b"\x7f\x00\x00\x07", 12345),
     )
+
+
+@effect_of("grpcServerPort")
+async def seen_grpc_port(setup):
+    for wanted in (0, free_ports()[0]):
+        settings = load_settings(
+            None,
+            {
+                "mappedFileSizeCommitLog": "65536",
+                "maxHashSlotNum": "50",
+                "maxIndexNum": "200",
+                "listenPort": "0",
+                "grpcServerPort": str(wanted),
+            },
+            store_root=setup.root / f"store{wanted}",
+        )
+        process = assembly.BrokerProcess(settings, with_name_server=False)
+        await process.start()
+        assert process.ports.get("grpc") == (f"127.0.0.1:{wanted}" if wanted else None)
+        await process.stop()
 
 
 @effect_of("returnOrderTopicConfigToBroker", "deleteTopicWithBrokerRegistration")

@@ -47,6 +47,13 @@ class BrokerSettings(Checked):
         "where clients connect; 2 below it is the second listener; 0 takes any",
         high=65535,
     )
+    grpc_server_port: int = setting(
+        "grpcServerPort",
+        8081,
+        "port",
+        "where RocketMQ 5 clients connect, by gRPC; 0 opens no such port; a key of Apache's proxy",
+        high=65535,
+    )
     broker_permission: int = setting(
         "brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7
     )

@@ -67,7 +67,7 @@ class Broker:
         self.parts = parts
         self.router: Router | None = None
         self.registration: Registration | None = None  # from the first `start` on
-        self.listeners: list[Listener] = []  # one for each open port
+        self.listeners: list[Listener[Channel]] = []  # one for each open port
         inspecting = parts.store_settings.inspect
         self.config_writer = ConfigWriter(_write_nothing if inspecting else parts.store.write_config)
         # An inspected store accepts no messages, so it delivers no delayed ones. On a slave the master

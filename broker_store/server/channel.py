@@ -139,8 +139,8 @@ class Channel(asyncio.Protocol):
         # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
         self.transport = transport
         peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
-        self.remote = _address_text(peer)
-        self.remote_host = (_packed_address(peer[0]), peer[1])
+        self.remote = address_text(peer)
+        self.remote_host = (packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         if self.listener is not None and not self.listener.admit(self):
             self.abort()
@@ -149,7 +149,7 @@ class Channel(asyncio.Protocol):
     def local(self) -> str:
         """Return this end of the connection, `ip:port`; empty if it has ended."""
         own = self.transport.get_extra_info("sockname") if self.transport is not None else None
-        return _address_text(own) if own else ""
+        return address_text(own) if own else ""
 
     def data_received(self, data: bytes) -> None:
         self.last_s = self.loop.time()
@@ -430,12 +430,13 @@ def failure_answer(command: Command, error: BaseException) -> Command:
     return command.answer(ResponseCode.SYSTEM_ERROR, "error inside the broker; its log has the details")
 
 
-def _address_text(name: tuple) -> str:
+def address_text(name: tuple) -> str:
     """Return a socket's name as `ip:port`, an IPv6 address in brackets."""
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
-def _packed_address(text: str) -> bytes:
+def packed_address(text: str) -> bytes:
+    """Return an address as records have it: 4 or 16 bytes."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.channel import Channel, Late, OnCommand, Refused
@@ -17,23 +18,43 @@ SWEEP_INTERVAL_S = 1.0
 BACKLOG = 1024
 
 
-class Listener:
-    """A listening port. `channels` are its open connections."""
+class Accepted(Protocol):
+    """A connection of a port."""
+
+    remote: str
+
+    def close(self) -> None:
+        """Close the connection after the data that was written has been sent."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+    def overdue(self, now_s: float) -> tuple[str, float, float] | None:
+        """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
+        None."""
+
+
+# A connection of the port; it is also asyncio's protocol.
+Connection = TypeVar("Connection", bound=Accepted)
+
+
+class Listener(Generic[Connection]):
+    """A listening port. `channels` are its open connections, which `make` returns for new ones."""
 
     def __init__(
         self,
-        handle: OnCommand,
+        make: Callable[[Listener[Connection]], Connection],
         max_connections: int,
-        on_closed: Callable[[Channel], None] | None,
+        on_closed: Callable[[Connection], None] | None,
         late: Late,
         refused: Refused,
     ):
-        self.handle = handle
+        self._make = make
         self.max_connections = max_connections
         self.on_closed = on_closed
         self.late = late
         self.refused = refused
-        self.channels: set[Channel] = set()
+        self.channels: set[Connection] = set()
         self.kept_bytes = 0
         self.port = 0  # set by `open`
         self._log = RepeatedLog(log)
@@ -46,7 +67,9 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.port = listening.getsockname()[1]
         self._server = await loop.create_server(
-            lambda: Channel(self.handle, self), sock=listening, backlog=BACKLOG
+            lambda: self._make(self),  # type: ignore[arg-type, return-value]  # it is a protocol too
+            sock=listening,
+            backlog=BACKLOG,
         )
         self._sweep = loop.call_later(SWEEP_INTERVAL_S, self._sweep_channels, loop)
 
@@ -54,7 +77,7 @@ class Listener:
         """Log why a channel is closed, at most one line each second for each cause."""
         self._log.write(level, cause, asyncio.get_running_loop().time(), text, *arguments)
 
-    def admit(self, channel: Channel) -> bool:
+    def admit(self, channel: Connection) -> bool:
         if len(self.channels) >= self.max_connections:
             self.write_log(
                 logging.WARNING,
@@ -73,7 +96,7 @@ class Listener:
         self.channels.add(channel)
         return True
 
-    def gone(self, channel: Channel) -> None:
+    def gone(self, channel: Connection) -> None:
         if channel in self.channels:
             self.channels.discard(channel)
             if self.on_closed is not None:
@@ -160,9 +183,11 @@ async def listen(
     on_closed: Callable[[Channel], None] | None = None,
     late: Late = lambda command, channel, waited_ms, waiting: None,
     refused: Refused = lambda cause, **case: None,
-) -> Listener:
-    """Accept connections on a bound socket. `handle(command, channel)` returns the answer, or None if it is
-    written later or never."""
-    listener = Listener(handle, max_connections, on_closed, late, refused)
+) -> Listener[Channel]:
+    """Accept connections of the remoting protocol on a bound socket. `handle(command, channel)` returns the
+    answer, or None if it is written later or never."""
+    listener = Listener[Channel](
+        lambda port: Channel(handle, port), max_connections, on_closed, late, refused
+    )
     await listener.open(listening)
     return listener

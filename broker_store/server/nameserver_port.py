@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from broker_store import gc_policy
 from broker_store.nameserver.handlers import NameServer
+from broker_store.server.channel import Channel
 from broker_store.server.listener import Listener, bind_for, listen
 from broker_store.turns import StepsInTurn
 
@@ -20,7 +21,7 @@ class NameServerPort:
         self.nameserver = nameserver
         self._clock = clock
         self._scan_s = scan_ms / 1000
-        self.listener: Listener | None = None
+        self.listener: Listener[Channel] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # A registration creates a table of up to MAX_TOPICS topics, which stays in memory.
         self._long = StepsInTurn(after_turn=gc_policy.set_apart)

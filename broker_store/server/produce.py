@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from broker_store.broker import flow, half_message
 from broker_store.broker.topics import MULTI_TAG, TooManyTopicsError, TopicConfig
+from broker_store.config.broker import BrokerSettings
 from broker_store.errors import NameError_
 from broker_store.formats import properties, recall_handle, record
 from broker_store.formats.names import RETRY_PREFIX
@@ -49,6 +50,16 @@ _ASKING = properties.any_of(
 )
 
 
+def added_properties(settings: BrokerSettings) -> dict[str, str]:
+    """Return the properties that the broker adds to each message that a client sends, beside a missing
+    UNIQ_KEY."""
+    return {
+        properties.MESSAGE_REGION: settings.region_id,
+        properties.CLUSTER: settings.broker_cluster_name,
+        properties.TRACE_ON: "true" if settings.trace_on else "false",
+    }
+
+
 class Produce:
     """The handlers of sends."""
 
@@ -67,14 +78,9 @@ class Produce:
         self._id_prefix = (ip + port.to_bytes(4, "big")).hex().upper()
         self._region = settings.region_id
         self._region_fields = {"MSG_REGION": settings.region_id, "TRACE_ON": "true"}
-        added = {
-            properties.MESSAGE_REGION: settings.region_id,
-            properties.CLUSTER: settings.broker_cluster_name,
-        }
-        self._added = properties.encode(
-            added | {properties.TRACE_ON: "true" if settings.trace_on else "false"}
-        )
-        self._added_names = {properties.MESSAGE_REGION, properties.CLUSTER, properties.TRACE_ON}
+        added = added_properties(settings)
+        self._added = properties.encode(added)
+        self._added_names = added.keys()
         self._unique_ids = UniqueIds(parts)
         self._answers: dict[Channel, list[bytes]] = {}
         group.on_answered = self._write_answers

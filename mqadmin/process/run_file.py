@@ -25,6 +25,7 @@ class Ports:
 
     broker: str | None = None  # host and port
     nameserver: str | None = None
+    grpc: str | None = None  # for RocketMQ 5 clients
     web: str | None = None  # an address of the dashboard
 
 

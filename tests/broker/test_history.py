@@ -158,7 +158,13 @@ def test_more_series_than_there_is_room_for_are_left_out_and_counted(world, monk
 async def test_a_broker_takes_samples_and_keeps_its_last_notes_when_it_ends(tmp_path):
     settings = load_settings(
         None,
-        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        {
+            "mappedFileSizeCommitLog": "65536",
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
+            "listenPort": "0",
+            "grpcServerPort": "0",
+        },
         store_root=tmp_path / "store",
     )
     process = BrokerProcess(settings, with_name_server=False)

@@ -87,6 +87,8 @@ class OurBroker:
             str(self.broker_port),
             "--nameserver-port",
             str(self.nameserver_port),
+            "--grpc-port",
+            "0",
             *self._arguments,
         ]
         for key, value in self.settings.items():

@@ -59,6 +59,7 @@ class Running:
             str(broker),
         ]
         command += ["--nameserver-port", str(nameserver), "--web-port", str(self.web_port)]
+        command += ["--grpc-port", "0"]
         for setting in SMALL_FILES:
             command += ["--set", setting]
         environment = {

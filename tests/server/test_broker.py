@@ -446,7 +446,13 @@ async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, cap
     make(tmp_path / "recoveries")
     settings = load_settings(
         None,
-        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        {
+            "mappedFileSizeCommitLog": "65536",
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
+            "listenPort": "0",
+            "grpcServerPort": "0",
+        },
         store_root=tmp_path / "store",
     )
     process = BrokerProcess(settings, data=tmp_path, with_name_server=False)
@@ -464,7 +470,13 @@ async def test_a_record_of_the_start_that_is_not_kept_is_a_warning(tmp_path, cap
 async def test_threads_are_no_longer_measured_after_a_stop_whose_store_does_not_close(tmp_path, monkeypatch):
     settings = load_settings(
         None,
-        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        {
+            "mappedFileSizeCommitLog": "65536",
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
+            "listenPort": "0",
+            "grpcServerPort": "0",
+        },
         store_root=tmp_path / "store",
     )
     process = BrokerProcess(settings, with_name_server=False)
@@ -485,7 +497,13 @@ async def test_threads_are_no_longer_measured_after_a_stop_whose_store_does_not_
 async def test_what_the_name_server_in_the_process_refuses_is_counted_with_the_brokers_own(tmp_path):
     settings = load_settings(
         None,
-        {"mappedFileSizeCommitLog": "65536", "maxHashSlotNum": "50", "maxIndexNum": "200", "listenPort": "0"},
+        {
+            "mappedFileSizeCommitLog": "65536",
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
+            "listenPort": "0",
+            "grpcServerPort": "0",
+        },
         store_root=tmp_path / "store",
     )
     process = BrokerProcess(

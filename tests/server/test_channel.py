@@ -459,5 +459,5 @@ async def test_a_flood_of_bad_connections_has_one_line_a_second_and_cause(open_p
 async def test_addresses_are_kept_as_records_want_them():
     channel, _ = channel_over_pipe()
     assert (channel.remote, channel.remote_host) == ("10.0.0.1:5", (b"\x0a\x00\x00\x01", 5))
-    assert channel_module._packed_address("::ffff:10.0.0.1") == b"\x0a\x00\x00\x01"
-    assert len(channel_module._packed_address("fe80::1%eth0")) == 16
+    assert channel_module.packed_address("::ffff:10.0.0.1") == b"\x0a\x00\x00\x01"
+    assert len(channel_module.packed_address("fe80::1%eth0")) == 16

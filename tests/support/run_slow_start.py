@@ -54,7 +54,11 @@ def main() -> None:
         store.appender.put(message("orders", number % 3, b"x" * 300, keys=(f"k{number}",)))
     store.die()
     settings = load_settings(overrides={"storePathRootDir": str(root)})
-    settings = replace(settings, store=small_settings(root), broker=replace(settings.broker, listen_port=0))
+    settings = replace(
+        settings,
+        store=small_settings(root),
+        broker=replace(settings.broker, listen_port=0, grpc_server_port=0),
+    )
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()

@@ -259,6 +259,8 @@ class Run:
                 f"Broker       {ports.broker}   clients get {self._process.parts.endpoint.address} "
                 f"(--advertise HOST changes it)"
             )
+        if ports.grpc is not None:
+            say(f"gRPC         {ports.grpc}   give this to clients of RocketMQ 5")
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
         if self._web is not None and ports.broker is not None:
             say("Try next, in another terminal:")

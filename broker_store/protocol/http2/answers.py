@@ -1,0 +1,152 @@
+"""The sending half of an HTTP/2 connection: answers, within the windows of the peer."""
+
+from __future__ import annotations
+
+from broker_store.formats import http2_frame as f
+from broker_store.formats.http2_frame import ErrorCode
+from broker_store.protocol.http2.budget import Budget
+from broker_store.protocol.http2.frames import frame_head, headers_frame, reset_frame
+from broker_store.protocol.http2.stream import Stream
+
+# Clients measure the round trip with PING, and send a WINDOW_UPDATE for each or each second DATA frame.
+MAX_IDLE_FRAMES = 2_000
+IDLE_FRAMES_PER_S = 200
+FRAMES_PER_DATA_SENT = 4
+
+
+class Answers:
+    """The streams of a connection, and what is sent on them."""
+
+    def __init__(self, now_s: float):
+        self.streams: dict[int, Stream] = {}
+        self.buffered = 0  # bytes of unfinished bodies
+        self.queued = 0  # bytes that wait for a window of the peer
+        self._out: list[bytes] = []
+        self._window = f.DEFAULT_WINDOW
+        self._stream_window = f.DEFAULT_WINDOW
+        self._max_payload = f.DEFAULT_FRAME_BYTES
+        self._waiting: list[Stream] = []
+        self._table_update = b""  # before the next block, after the peer has made its table smaller
+        self._idle_frames = Budget(MAX_IDLE_FRAMES, IDLE_FRAMES_PER_S, now_s)
+
+    def take(self) -> list[bytes]:
+        """Return the bytes to send, in pieces, and forget them."""
+        out, self._out = self._out, []
+        return out
+
+    def answer(self, stream: Stream, head: bytes, body: bytes, trailers: bytes) -> None:
+        """Send a whole answer: a header block, a body, and a block of trailers. Nothing if the stream has
+        ended."""
+        size = len(body)
+        if (
+            size <= self._window
+            and size <= stream.window
+            and size <= self._max_payload
+            and stream.has_request
+            and not self._table_update
+        ):
+            if self.streams.pop(stream.id, None) is None:
+                return
+            self._window -= size
+            self._idle_frames.earn(FRAMES_PER_DATA_SENT)
+            number = stream.id
+            self._out.append(
+                b"".join(
+                    (
+                        frame_head(len(head), f.HEADERS, f.FLAG_END_HEADERS, number),
+                        head,
+                        frame_head(size, f.DATA, 0, number),
+                        body,
+                        frame_head(len(trailers), f.HEADERS, f.FLAG_END_HEADERS | f.FLAG_END_STREAM, number),
+                        trailers,
+                    )
+                )
+            )
+            return
+        self.begin(stream, head)
+        self.send(stream, body)
+        self.finish(stream, trailers)
+
+    def begin(self, stream: Stream, head: bytes) -> None:
+        """Send the header block of an answer."""
+        if stream.id in self.streams:
+            stream.has_answer = True
+            self._out.append(headers_frame(stream.id, self._block_of(head), 0))
+
+    def send(self, stream: Stream, data: bytes) -> None:
+        """Send a piece of an answer's body, as soon as the windows allow it."""
+        if stream.id not in self.streams:
+            return
+        stream.queue.append(data)
+        self.queued += len(data)
+        if not stream.waits:
+            self._send_queue(stream)
+
+    def finish(self, stream: Stream, trailers: bytes) -> None:
+        """Send a block of trailers after all pieces, and end the stream."""
+        if stream.id not in self.streams:
+            return
+        stream.trailers = trailers
+        if not stream.waits:
+            self._send_queue(stream)
+
+    def refuse(self, stream: Stream, block: bytes) -> None:
+        """Answer with one header block alone."""
+        if stream.id in self.streams:
+            self._out.append(headers_frame(stream.id, self._block_of(block), f.FLAG_END_STREAM))
+            self._ended(stream)
+
+    def _block_of(self, block: bytes) -> bytes:
+        if self._table_update:
+            block, self._table_update = self._table_update + block, b""
+        return block
+
+    def _send_queue(self, stream: Stream) -> None:
+        """Send what the windows allow of a stream's queue, then its trailers."""
+        queue = stream.queue
+        while queue:
+            data = queue[0]
+            room = min(self._window, stream.window)
+            if room <= 0 and data:
+                if not stream.waits:
+                    stream.waits = True
+                    self._waiting.append(stream)
+                return
+            size = min(len(data), room, self._max_payload)
+            if size == len(data):
+                queue.popleft()
+                piece = bytes(data)
+            else:
+                view = memoryview(data)
+                piece, queue[0] = bytes(view[:size]), view[size:]
+            self._out.append(frame_head(size, f.DATA, 0, stream.id))
+            self._out.append(piece)
+            self._window -= size
+            stream.window -= size
+            self.queued -= size
+            self._idle_frames.earn(FRAMES_PER_DATA_SENT)
+        if stream.trailers is not None:
+            block = self._block_of(stream.trailers)
+            self._out.append(headers_frame(stream.id, block, f.FLAG_END_STREAM))
+            self._ended(stream)
+
+    def _send_waiting(self) -> None:
+        """Send what waited for a window, the stream that waited longest first."""
+        waiting, self._waiting = self._waiting, []
+        for stream in waiting:
+            stream.waits = False
+            if stream.id in self.streams:
+                self._send_queue(stream)
+
+    def _ended(self, stream: Stream) -> None:
+        """Remove a stream after its answer. A request that is not complete is not read further."""
+        if not stream.has_request:
+            self._out.append(reset_frame(stream.id, ErrorCode.NO_ERROR))
+        self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        if self.streams.pop(stream.id, None) is not None:
+            self.buffered -= stream.received
+            self.queued -= sum(map(len, stream.queue))
+            stream.queue.clear()
+            stream.parts.clear()

@@ -1,0 +1,122 @@
+"""HTTP/2 frames: found in received bytes, and written.
+
+`scan_frames` has a compiled twin in `kernels/http2_frames.py`, which a server gives to its connections.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from broker_store.errors import ProtocolError
+from broker_store.formats.http2_frame import (
+    FLAG_ACK,
+    FLAG_END_HEADERS,
+    FLAGS_AT,
+    GOAWAY,
+    HEAD_BYTES,
+    HEADERS,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    STREAM_MASK,
+    WINDOW_UPDATE,
+    ErrorCode,
+)
+
+# (data, end, highest payload) -> four ints for each whole frame: type * 256 + flags, stream, start and end of
+# the payload.
+Scan = Callable[[bytes, int, int], list[int]]
+
+_HEAD = struct.Struct(">HBBBI")
+_UINT32 = struct.Struct(">I")
+_SETTING = struct.Struct(">HI")
+_TWO_UINT32 = struct.Struct(">II")
+
+
+class Http2Error(ProtocolError):
+    """The peer broke a rule of HTTP/2, or exceeded a bound. `stream` is the stream that ends, 0 for the whole
+    connection."""
+
+    cause = "malformed HTTP/2"
+
+    def __init__(self, code: ErrorCode, text: str, stream: int = 0):
+        self.code, self.stream = code, stream
+        super().__init__(text)
+
+
+def scan_frames(data: bytes, end: int, max_payload: int) -> list[int]:
+    """Return four ints for each whole frame in the first `end` bytes.
+
+    They are type and flags (type * 256 + flags), stream, start and end of the payload. The scan stops before
+    a frame that is not whole, or whose payload is longer than `max_payload`.
+    """
+    found: list[int] = []
+    at = 0
+    unpack = _HEAD.unpack_from
+    while end - at >= HEAD_BYTES:
+        high, low, kind, flags, stream = unpack(data, at)
+        start = at + HEAD_BYTES
+        length = high << 8 | low
+        if length > max_payload or length > end - start:
+            break
+        at = start + length
+        found += (kind << 8 | flags, stream & STREAM_MASK, start, at)
+    return found
+
+
+def payload_bytes(data: bytes, at: int) -> int:
+    """Return the length in the frame head at `at`."""
+    return int.from_bytes(data[at : at + FLAGS_AT - 1], "big")
+
+
+def frame_head(length: int, kind: int, flags: int, stream: int) -> bytes:
+    """Return the 9 bytes before a payload."""
+    return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream)
+
+
+def settings_frame(pairs: dict[int, int]) -> bytes:
+    """Return a SETTINGS frame."""
+    payload = b"".join([_SETTING.pack(name, value) for name, value in pairs.items()])
+    return frame_head(len(payload), SETTINGS, 0, 0) + payload
+
+
+SETTINGS_ACK = frame_head(0, SETTINGS, FLAG_ACK, 0)
+
+
+def read_settings(payload: bytes) -> list[tuple[int, int]]:
+    """Return the (identifier, value) pairs of a SETTINGS payload, whose length is a multiple of 6."""
+    return list(_SETTING.iter_unpack(payload))
+
+
+def read_uint32(payload: bytes) -> int:
+    """Return the first 4 bytes of a payload as a number."""
+    value: int = _UINT32.unpack_from(payload)[0]
+    return value
+
+
+def ping_ack(payload: bytes) -> bytes:
+    """Return the answer to a PING frame."""
+    return frame_head(8, PING, FLAG_ACK, 0) + payload
+
+
+def reset_frame(stream: int, code: int) -> bytes:
+    """Return a RST_STREAM frame."""
+    return frame_head(4, RST_STREAM, 0, stream) + _UINT32.pack(code)
+
+
+def window_update(stream: int, increment: int) -> bytes:
+    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
+    return frame_head(4, WINDOW_UPDATE, 0, stream) + _UINT32.pack(increment)
+
+
+def goaway_frame(last_stream: int, code: int, text: str) -> bytes:
+    """Return a GOAWAY frame with a reason for people."""
+    payload = _TWO_UINT32.pack(last_stream, code) + text.encode()
+    return frame_head(len(payload), GOAWAY, 0, 0) + payload
+
+
+def headers_frame(stream: int, block: bytes, flags: int) -> bytes:
+    """Return a HEADERS frame. Blocks of answers are far shorter than the shortest frame that a peer must
+    accept."""
+    return frame_head(len(block), HEADERS, FLAG_END_HEADERS | flags, stream) + block

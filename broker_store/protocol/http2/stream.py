@@ -1,0 +1,34 @@
+"""One stream of an HTTP/2 connection: a request, and what is still to be sent of its answer."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from broker_store.protocol.http2.fields import Fields
+
+
+class Stream:
+    """A stream that is open, at least in one direction."""
+
+    __slots__ = (
+        "id", "fields", "is_long", "parts", "received", "window", "credit", "unacknowledged", "has_request",
+        "has_answer", "queue", "trailers", "waits",
+    )  # fmt: skip
+
+    def __init__(self, number: int, fields: Fields, is_long: bool, window: int, credit: int):
+        self.id = number
+        self.fields = fields
+        self.is_long = is_long  # its request is given piece by piece
+        self.parts: list[bytes] = []  # of the body, until it is complete
+        self.received = 0  # bytes of the body
+        self.window = window  # bytes that may be sent
+        self.credit = credit  # bytes that the peer may send
+        self.unacknowledged = 0  # bytes that came since the last WINDOW_UPDATE
+        self.has_request = False  # the peer has ended its side
+        self.has_answer = False  # the header block of an answer was sent
+        self.queue: deque[bytes | memoryview] = deque()  # what waits for a window
+        self.trailers: bytes | None = None  # block that ends the answer, after the queue
+        self.waits = False  # it is among the streams that wait for a window
+
+    def __repr__(self) -> str:
+        return f"<stream {self.id} {self.fields.get(':path', '')}>"

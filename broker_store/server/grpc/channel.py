@@ -1,0 +1,290 @@
+"""One TCP connection of the gRPC port: calls from bytes, and bytes from answers.
+
+`protocol.http2.connection` makes requests of received bytes, and the service is called for each. The answers
+to all requests of one read are written in one piece, and those to sends once for each group.
+
+The cost of a peer is bounded as on the broker port (`server/channel.py`): by the limits of
+`http2.connection`, by the bytes of unfinished requests on all connections of the port, by the time from the
+beginning of a request to its end, and by the bytes that it does not read. A peer that leaves answers unread
+is not read either. One that does not open its windows is closed after WINDOW_TIMEOUT_S, or when
+MAX_QUEUED_BYTES wait for them.
+
+Times are of the loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from broker_store.kernels.http2_frames import scan_frames
+from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, failed, with_prefix
+from broker_store.protocol.http2.connection import Connection
+from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
+from broker_store.protocol.http2.stream import Stream
+from broker_store.server.channel import (
+    FRAME_TIMEOUT_S,
+    HIGH_WATER_BYTES,
+    IDLE_TIMEOUT_S,
+    MAX_KEPT_BYTES,
+    MAX_UNSENT_BYTES,
+    Refused,
+    address_text,
+    packed_address,
+)
+
+log = logging.getLogger(__name__)
+
+WINDOW_TIMEOUT_S = 60.0
+MAX_QUEUED_BYTES = 64 << 20
+
+
+class GrpcHandler(Protocol):
+    """What answers the calls of a connection (`service.Service`)."""
+
+    def is_long(self, path: str) -> bool:
+        """Return whether the messages of a call are handled as they come, before the call ends."""
+
+    def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
+        """Answer a call that has one message, now or later. Raises GrpcError."""
+
+    def opened(self, channel: GrpcChannel, stream: Stream) -> None:
+        """Begin a long call."""
+
+    def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
+        """Handle a piece of the messages of a long call. Raises GrpcError."""
+
+    def finished(self, channel: GrpcChannel, stream: Stream) -> None:
+        """End a long call whose client has ended it."""
+
+    def gone(self, stream: Stream) -> None:
+        """Forget a call that was cancelled."""
+
+
+class GrpcPort(Protocol):
+    """The listening port that accepted a channel (`listener.Listener`)."""
+
+    kept_bytes: int
+    refused: Refused
+
+    def admit(self, channel: GrpcChannel) -> bool: ...
+
+    def gone(self, channel: GrpcChannel) -> None: ...
+
+    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None: ...
+
+
+class GrpcChannel(asyncio.Protocol):
+    """One connection. `remote` is `ip:port`; `remote_host` is (packed address, port), as in records."""
+
+    __slots__ = (
+        "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "last_s",
+        "closed", "frame_since_s", "_kept", "_is_receiving", "_is_scheduled", "_is_paused", "_queued",
+        "_queued_since_s",
+    )  # fmt: skip
+
+    def __init__(self, handler: GrpcHandler, listener: GrpcPort):
+        self.remote = ""
+        self.remote_host: tuple[bytes, int] = (b"\x7f\x00\x00\x01", 0)
+        self.handler = handler
+        self.listener = listener
+        self.loop = asyncio.get_running_loop()
+        self.last_s = self.loop.time()
+        self.connection = Connection(handler.is_long, self.last_s, scan_frames)
+        self.transport: asyncio.Transport | None = None
+        self.closed = False
+        self.frame_since_s = 0.0
+        self._kept = 0
+        self._is_receiving = self._is_scheduled = self._is_paused = False
+        self._queued = 0
+        self._queued_since_s = 0.0
+
+    # Callbacks of asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
+        self.transport = transport
+        peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        self.remote = address_text(peer)
+        self.remote_host = (packed_address(peer[0]), peer[1])
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        if self.listener.admit(self):
+            self._write_out()
+        else:
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_s = now_s = self.loop.time()
+        connection = self.connection
+        self._is_receiving = True
+        events = connection.receive(data, now_s)
+        for event in events:
+            self._handle(event)
+        self._is_receiving = False
+        self._write_out()
+        if connection.failure is not None:
+            self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
+            return
+        kept = connection.kept
+        if not kept:
+            self.frame_since_s = 0.0
+        elif events or not self.frame_since_s:
+            self.frame_since_s = now_s
+        if kept != self._kept:
+            self._keep(kept)
+
+    def _handle(self, event: Event) -> None:
+        handler, stream = self.handler, event.stream
+        try:
+            match event:
+                case Request():
+                    handler.call(self, stream, event.body)
+                case Received():
+                    handler.received(self, stream, event.data)
+                case Opened():
+                    handler.opened(self, stream)
+                case Finished():
+                    handler.finished(self, stream)
+                case Reset():
+                    handler.gone(stream)
+        except GrpcError as error:
+            handler.gone(stream)
+            self.fail(stream, error)
+
+    def _keep(self, kept: int) -> None:
+        """Count the bytes of unfinished requests. If the bound of all connections is exceeded, this one is
+        closed."""
+        listener = self.listener
+        listener.kept_bytes += kept - self._kept
+        grows = kept > self._kept
+        self._kept = kept
+        if grows and listener.kept_bytes > MAX_KEPT_BYTES:
+            self._close_for(
+                logging.WARNING,
+                "unfinished frames",
+                f"unfinished requests of all connections take {listener.kept_bytes} bytes",
+                listener.kept_bytes,
+                MAX_KEPT_BYTES,
+            )
+            self.abort()
+
+    def _close_for(
+        self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None
+    ) -> None:
+        """Log and count why the connection is closed, and close it after what was written."""
+        self.listener.write_log(level, cause, "closing %s: %s", self.remote, text)
+        self.listener.refused(cause, value=value, limit=limit, who=self.remote, said=text)
+        self.close()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        for stream in self.connection.streams.values():
+            self.handler.gone(stream)
+        self._keep(0)
+        self.listener.gone(self)
+
+    # Answers
+
+    def answer(self, stream: Stream, message: bytes) -> None:
+        """Answer a call with one message, unless it was cancelled."""
+        self.connection.answer(stream, HEAD, with_prefix(message), TRAILERS_OK)
+        self._schedule()
+
+    def begin(self, stream: Stream) -> None:
+        """Begin the answer to a long call."""
+        self.connection.begin(stream, HEAD)
+        self._schedule()
+
+    def send(self, stream: Stream, message: bytes) -> None:
+        """Send a message of the answer to a long call."""
+        self.connection.send(stream, with_prefix(message))
+        self._schedule()
+
+    def finish(self, stream: Stream) -> None:
+        """End the answer to a long call."""
+        self.connection.finish(stream, TRAILERS_OK)
+        self._schedule()
+
+    def refuse(self, stream: Stream, block: bytes) -> None:
+        """Answer a call with one header block."""
+        self.connection.refuse(stream, block)
+        self._schedule()
+
+    def fail(self, stream: Stream, error: GrpcError) -> None:
+        """End a call with a status of gRPC."""
+        if stream.has_answer:
+            self.connection.finish(stream, failed(error, has_answer=True))
+        else:
+            self.connection.refuse(stream, failed(error))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_receiving and not self._is_scheduled and not self.closed:
+            self._is_scheduled = True
+            self.loop.call_soon(self._write_out)
+
+    def _write_out(self) -> None:
+        self._is_scheduled = False
+        out = self.connection.take()
+        transport = self.transport
+        if out and transport is not None and not transport.is_closing():
+            was_paused = self._is_paused
+            if len(out) == 1:
+                transport.write(out[0])
+            else:
+                transport.writelines(out)
+            self.last_s = self.loop.time()
+            unsent = transport.get_write_buffer_size()
+            if was_paused and unsent > MAX_UNSENT_BYTES:
+                self._close_for(
+                    logging.INFO, "peer does not read", f"{unsent} bytes wait", unsent, MAX_UNSENT_BYTES
+                )
+                self.abort()
+        queued = self.connection.queued
+        if queued != self._queued:
+            if not self._queued or queued < self._queued:
+                self._queued_since_s = self.loop.time()
+            self._queued = queued
+            if queued > MAX_QUEUED_BYTES:
+                self._close_for(
+                    logging.INFO,
+                    "peer does not read",
+                    f"{queued} bytes wait for its windows",
+                    queued,
+                    MAX_QUEUED_BYTES,
+                )
+                self.abort()
+
+    # The end
+
+    def close(self) -> None:
+        """Close the connection after the data that was written has been sent."""
+        self.connection.leave()
+        self._write_out()
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def overdue(self, now_s: float) -> tuple[str, float, float] | None:
+        """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
+        None."""
+        if self.frame_since_s and not self._is_paused and now_s - self.frame_since_s > FRAME_TIMEOUT_S:
+            return "slow frame", now_s - self.frame_since_s, FRAME_TIMEOUT_S
+        if self._queued and now_s - self._queued_since_s > WINDOW_TIMEOUT_S:
+            return "peer does not read", now_s - self._queued_since_s, WINDOW_TIMEOUT_S
+        if now_s - self.last_s > IDLE_TIMEOUT_S:
+            return "idle connection", now_s - self.last_s, IDLE_TIMEOUT_S
+        return None

@@ -1,0 +1,91 @@
+"""QueryRoute: the queues of a topic, and which messages it takes (docs/spec/grpc.md section 3)."""
+
+from __future__ import annotations
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.errors import NameError_
+from broker_store.formats.names import check_topic
+from broker_store.formats.topics import PERM_READ, PERM_WRITE
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Broker,
+    Code,
+    Endpoints,
+    MessageQueue,
+    MessageType,
+    Permission,
+    Resource,
+)
+from broker_store.protocol.grpc.v2.service_pb2 import QueryRouteRequest, QueryRouteResponse
+from broker_store.server.grpc.statuses import OK, Refused
+from broker_store.server.parts import BrokerParts
+from broker_store.server.topic_attributes import MESSAGE_TYPE
+
+_ALL_TYPES = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+# By the attribute of a topic. A topic without it takes normal messages, as in Apache's proxy.
+_TYPES: dict[str, tuple[MessageType, ...]] = {
+    "NORMAL": (MessageType.NORMAL,),
+    "FIFO": (MessageType.FIFO,),
+    "DELAY": (MessageType.DELAY,),
+    "TRANSACTION": (MessageType.TRANSACTION,),
+    "MIXED": _ALL_TYPES,
+    "UNSPECIFIED": _ALL_TYPES,
+}
+
+
+class Routes:
+    """Answers queries of routes, and finds topics by their names in calls."""
+
+    def __init__(self, parts: BrokerParts):
+        self._parts = parts
+
+    def query(self, request: QueryRouteRequest) -> QueryRouteResponse:
+        if not request.endpoints.addresses:
+            raise Refused(Code.ILLEGAL_ACCESS_POINT, "endpoints of a route need an address", "access point")
+        config = self.topic(request.topic)
+        return QueryRouteResponse(status=OK, message_queues=self._queues(config, request))
+
+    def topic(self, resource: Resource) -> TopicConfig:
+        """Return the topic that a call names. Raises Refused if there is none."""
+        name = full_name(resource)
+        config = self._parts.topics.get(name)
+        if config is None:
+            try:
+                check_topic(name)
+            except NameError_ as error:
+                raise Refused(Code.ILLEGAL_TOPIC, str(error), "topic name") from None
+            raise Refused(
+                Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}", "no topic"
+            )
+        if self._parts.topics.is_system(name):
+            raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic", "forbidden topic")
+        return config
+
+    def _queues(self, config: TopicConfig, request: QueryRouteRequest) -> list[MessageQueue]:
+        perm = config.perm & self._parts.settings.broker_permission
+        read = config.read_queues if perm & PERM_READ else 0
+        write = config.write_queues if perm & PERM_WRITE else 0
+        # The client reaches the broker by these, whatever its own address is.
+        endpoints = Endpoints(scheme=request.endpoints.scheme, addresses=request.endpoints.addresses)
+        broker = Broker(name=self._parts.broker_name, id=0, endpoints=endpoints)
+        rest = Permission.READ if read > write else Permission.WRITE
+        return [
+            MessageQueue(
+                topic=request.topic,
+                id=number,
+                permission=Permission.READ_WRITE if number < min(read, write) else rest,
+                broker=broker,
+                accept_message_types=accepted_types(config),
+            )
+            for number in range(max(read, write))
+        ]
+
+
+def full_name(resource: Resource) -> str:
+    """Return the name of a topic or group as this broker stores it."""
+    namespace = resource.resource_namespace
+    return f"{namespace}%{resource.name}" if namespace else resource.name
+
+
+def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
+    """Return the types of messages that a topic takes."""
+    return _TYPES.get(config.attributes.get(MESSAGE_TYPE, "NORMAL"), ())

@@ -1,0 +1,37 @@
+"""The statuses of answers: `Status{code, message}` of apache.rocketmq.v2."""
+
+from __future__ import annotations
+
+from broker_store.messages import PutStatus
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
+
+
+class Refused(Exception):
+    """A call, or a message of one, that changes nothing and is answered with this status. `cause` is its name
+    in the statistics."""
+
+    def __init__(
+        self, code: Code, text: str, cause: str, *, value: int | None = None, limit: int | None = None
+    ):
+        self.status = Status(code=code, message=text)
+        self.cause, self.value, self.limit = cause, value, limit
+        super().__init__(text)
+
+
+OK = Status(code=Code.OK, message="OK")
+
+# Codes of Apache's proxy. A message that the store calls illegal has a body or topic beyond its bounds.
+OF_PUT: dict[PutStatus, Code] = {
+    PutStatus.PUT_OK: Code.OK,
+    PutStatus.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
+    PutStatus.CREATE_MAPPED_FILE_FAILED: Code.INTERNAL_SERVER_ERROR,
+    PutStatus.MESSAGE_ILLEGAL: Code.BAD_REQUEST,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: Code.MESSAGE_PROPERTIES_TOO_LARGE,
+    PutStatus.OS_PAGE_CACHE_BUSY: Code.TOO_MANY_REQUESTS,
+    PutStatus.UNKNOWN_ERROR: Code.INTERNAL_SERVER_ERROR,
+    PutStatus.WAITED_TOO_LONG: Code.TOO_MANY_REQUESTS,
+    PutStatus.PAGE_CACHE_BUSY_WAITED: Code.TOO_MANY_REQUESTS,
+}

@@ -1,0 +1,82 @@
+"""A gRPC port over a store in memory, and calls by grpcio."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.protocol.grpc.v2 import service_pb2
+from broker_store.protocol.grpc.v2.definition_pb2 import Address, AddressScheme, Endpoints, Message, Resource
+from broker_store.server.grpc.port import open_grpc_port
+from broker_store.server.grpc.service import _METHODS
+from tests.support.broker_harness import Harness
+
+ENDPOINTS = Endpoints(scheme=AddressScheme.IPv4, addresses=[Address(host="10.1.2.3", port=8081)])
+METADATA = (("x-mq-client-id", "client-1"), ("x-mq-language", "PYTHON"))
+
+
+class Grpc:
+    """A port and a client's channel to it."""
+
+    def __init__(self, harness: Harness):
+        self.harness = harness
+        self.parts = harness.parts
+        self.parts.topics.put(TopicConfig("Orders", 4, 4))
+
+    async def start(self) -> None:
+        self.port = await open_grpc_port(self.parts, "127.0.0.1", 0)
+        self.channel = self.connect()
+
+    def connect(self, **options) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(
+            f"127.0.0.1:{self.port.port}",
+            options=[("grpc.use_local_subchannel_pool", 1), *options.items()],
+        )
+
+    async def stop(self) -> None:
+        await self.channel.close()
+        await self.port.close()
+
+    async def call(self, name: str, request, *, channel=None, metadata=METADATA, **options):
+        method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
+        call = (channel or self.channel).unary_unary(
+            f"/apache.rocketmq.v2.MessagingService/{name}",
+            method.request.SerializeToString,
+            method.answer.FromString,
+        )
+        return await call(request, metadata=metadata, timeout=30, **options)
+
+    async def send(self, *messages: Message, **options):
+        return await self.call("SendMessage", service_pb2.SendMessageRequest(messages=messages), **options)
+
+
+def message(body: bytes = b"hello", topic: str = "Orders", *, user: dict | None = None, **system) -> Message:
+    made = Message(topic=Resource(name=topic), body=body, user_properties=user or {})
+    system = {"message_id": "01AA"} | system
+    for name, value in system.items():
+        field = getattr(made.system_properties, name)
+        if isinstance(value, list):
+            field.extend(value)
+        elif hasattr(field, "CopyFrom"):
+            field.CopyFrom(value)
+        else:
+            setattr(made.system_properties, name, value)
+    return made
+
+
+@pytest.fixture
+async def opened():
+    """Open ports: `await opened(settings)`."""
+    ports: list[Grpc] = []
+
+    async def make(**settings) -> Grpc:
+        made = Grpc(Harness(**settings))
+        await made.start()
+        ports.append(made)
+        return made
+
+    yield make
+    for port in ports:
+        await port.stop()

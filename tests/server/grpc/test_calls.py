@@ -1,0 +1,385 @@
+"""The gRPC port with grpcio as its client."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.messages import PutStatus
+from broker_store.protocol.grpc.v2 import service_pb2 as s
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    ClientType,
+    Code,
+    Encoding,
+    Endpoints,
+    MessageType,
+    Permission,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+)
+from broker_store.server.grpc import channel as channel_module
+from broker_store.server.grpc.sends import MAX_MESSAGES
+from broker_store.server.grpc.service import _METHODS
+from tests.server.grpc.conftest import ENDPOINTS, METADATA, message
+
+SERVED = {"QueryRoute", "Heartbeat", "SendMessage", "NotifyClientTermination", "Telemetry"}
+
+
+def route(topic: str = "Orders", namespace: str = "") -> s.QueryRouteRequest:
+    return s.QueryRouteRequest(topic=Resource(name=topic, resource_namespace=namespace), endpoints=ENDPOINTS)
+
+
+async def test_a_route_has_each_queue_with_the_endpoints_of_the_request(opened):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Uneven", 1, 3))
+    answer = await port.call("QueryRoute", route("Uneven"))
+    assert answer.status.code == Code.OK
+    assert [(queue.id, queue.permission) for queue in answer.message_queues] == [
+        (0, Permission.READ_WRITE),
+        (1, Permission.WRITE),
+        (2, Permission.WRITE),
+    ]
+    (first, *_) = answer.message_queues
+    assert (first.topic.name, first.broker.name, first.broker.endpoints) == ("Uneven", "broker-a", ENDPOINTS)
+    assert list(first.accept_message_types) == [MessageType.NORMAL]
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("FIFO", [MessageType.FIFO]), ("MIXED", [1, 2, 3, 4]), ("LITE", [])]
+)
+async def test_a_route_has_the_types_of_messages_that_a_topic_takes(opened, kind, taken):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Typed", 1, 1, attributes={"message.type": kind}))
+    answer = await port.call("QueryRoute", route("Typed"))
+    assert list(answer.message_queues[0].accept_message_types) == taken
+
+
+async def test_a_broker_without_the_permission_to_write_offers_queues_to_read(opened):
+    port = await opened(broker_permission=4)
+    answer = await port.call("QueryRoute", route())
+    assert {queue.permission for queue in answer.message_queues} == {Permission.READ}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (route("Unknown"), Code.TOPIC_NOT_FOUND),
+        (route("Orders", "other"), Code.TOPIC_NOT_FOUND),
+        (route("a/b"), Code.ILLEGAL_TOPIC),
+        (route(""), Code.ILLEGAL_TOPIC),
+        (route("TBW102"), Code.ILLEGAL_TOPIC),
+        (
+            s.QueryRouteRequest(topic=Resource(name="Orders"), endpoints=Endpoints()),
+            Code.ILLEGAL_ACCESS_POINT,
+        ),
+    ],
+)
+async def test_a_route_that_there_is_not_is_refused(opened, request_, code):
+    port = await opened()
+    answer = await port.call("QueryRoute", request_)
+    assert (answer.status.code, len(answer.message_queues)) == (code, 0)
+    assert sum(port.parts.statistics.refusals.counts().values()) == 1
+
+
+async def test_a_topic_of_a_namespace_has_it_in_its_name(opened):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("n%Orders", 1, 1))
+    assert (await port.call("QueryRoute", route("Orders", "n"))).status.code == Code.OK
+
+
+async def test_a_message_is_stored_with_its_properties(opened):
+    port = await opened()
+    sent = message(
+        gzip.compress(b"hello"), user={"color": "red", "empty": ""}, message_id="01AB", tag="TagA",
+        keys=["k1", "k2"], message_type=MessageType.NORMAL, born_timestamp=Timestamp(seconds=7, nanos=5_000_000),
+        born_host="host-1", trace_context="trace", body_encoding=Encoding.GZIP,
+    )  # fmt: skip
+    answer = await port.send(sent)
+    assert answer.status.code == Code.OK
+    (entry,) = answer.entries
+    assert (entry.status.code, entry.message_id, entry.offset) == (Code.OK, "01AB", 0)
+    (stored,) = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    assert (stored.body, stored.sys_flag, stored.born_timestamp) == (sent.body, 1, 7_005)
+    assert stored.born_host[0] == b"\x7f\0\0\1" and stored.store_host == (b"\x7f\x00\x00\x01", 10911)
+    assert stored.properties == {
+        "color": "red", "UNIQ_KEY": "01AB", "TAGS": "TagA", "KEYS": "k1 k2", "TRACE_CONTEXT": "trace",
+        "__BORNHOST": "host-1", "BORN_TIMESTAMP": "7005",
+        "MSG_REGION": "DefaultRegion", "CLUSTER": "DefaultCluster", "TRACE_ON": "true",
+    }  # fmt: skip
+
+
+async def test_sends_of_a_turn_are_stored_together_and_each_is_answered(opened):
+    port = await opened()
+    channels = [port.connect() for _ in range(4)]
+    answers = await asyncio.gather(
+        *(
+            port.send(message(b"body %d" % number, message_id=f"id{number}"), channel=channels[number % 4])
+            for number in range(1_200)
+        )
+    )
+    assert [answer.entries[0].message_id for answer in answers] == [f"id{number}" for number in range(1_200)]
+    assert {answer.status.code for answer in answers} == {Code.OK}
+    stored = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    assert sorted(one.body for one in stored) == sorted(b"body %d" % number for number in range(1_200))
+    assert [len(port.harness.store.messages("Orders", queue)) for queue in range(4)] == [300] * 4
+    assert sum(port.harness.store.put_calls) == 1_200 and len(port.harness.store.put_calls) < 1_200
+    for channel in channels:
+        await channel.close()
+
+
+async def test_a_call_with_several_messages_is_answered_once(opened):
+    port = await opened()
+    answer = await port.send(*(message(b"%d" % number, message_id=f"id{number}") for number in range(5)))
+    assert answer.status.code == Code.OK
+    assert [(entry.message_id, entry.offset) for entry in answer.entries] == [
+        ("id0", 0), ("id1", 0), ("id2", 0), ("id3", 0), ("id4", 1),
+    ]  # fmt: skip
+
+
+async def test_with_sync_flush_a_send_is_answered_after_the_sync(opened):
+    port = await opened(sync_flush=True)
+    task = asyncio.ensure_future(port.send(message()))
+    while not port.parts.sends.pending:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    port.harness.store.sync(PutStatus.FLUSH_DISK_TIMEOUT)
+    answer = await task
+    assert answer.status.code == answer.entries[0].status.code == Code.MASTER_PERSISTENCE_TIMEOUT
+
+
+REFUSED = {
+    "unknown topic": (message(topic="Unknown"), Code.TOPIC_NOT_FOUND),
+    "system topic": (message(topic="RMQ_SYS_TRANS_HALF_TOPIC"), Code.ILLEGAL_TOPIC),
+    "empty body": (message(b""), Code.MESSAGE_BODY_EMPTY),
+    "large body": (message(bytes((4 << 20) + 1)), Code.MESSAGE_BODY_TOO_LARGE),
+    "no id": (message(message_id=" "), Code.ILLEGAL_MESSAGE_ID),
+    "id with a separator": (message(message_id="a\x01b"), Code.ILLEGAL_MESSAGE_ID),
+    "blank tag": (message(tag=" "), Code.ILLEGAL_MESSAGE_TAG),
+    "tag with |": (message(tag="a|b"), Code.ILLEGAL_MESSAGE_TAG),
+    "tag with a separator": (message(tag="a\x02b"), Code.ILLEGAL_MESSAGE_TAG),
+    "blank key": (message(keys=["a", ""]), Code.ILLEGAL_MESSAGE_KEY),
+    "key with a separator": (message(keys=["a\x01"]), Code.ILLEGAL_MESSAGE_KEY),
+    "reserved property": (message(user={"TAGS": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    "property with a separator": (message(user={"a\x01": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    "value with a separator": (message(user={"a": "x\x02"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    "many properties": (message(user={f"n{n}": "x" for n in range(129)}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+    "large properties": (message(user={"a": "x" * (16 << 10)}), Code.MESSAGE_PROPERTIES_TOO_LARGE),
+    "order": (message(message_type=MessageType.FIFO, message_group="g"), Code.NOT_IMPLEMENTED),
+    "delay": (message(message_type=MessageType.DELAY), Code.NOT_IMPLEMENTED),
+    "time of delivery": (message(delivery_timestamp=Timestamp(seconds=9)), Code.NOT_IMPLEMENTED),
+    "transaction": (message(message_type=MessageType.TRANSACTION), Code.NOT_IMPLEMENTED),
+    "typed topic": (message(topic="Typed"), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    "no queue": (message(topic="ReadOnly"), Code.FORBIDDEN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "code"), REFUSED.values(), ids=REFUSED)
+async def test_a_message_that_may_not_be_stored_is_refused(opened, sent, code):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Typed", 1, 1, attributes={"message.type": "FIFO"}))
+    port.parts.topics.put(TopicConfig("ReadOnly", 1, 0))
+    # None of a call is stored when one is refused.
+    answer = await port.send(message(), sent)
+    assert (answer.status.code, len(answer.entries)) == (code, 0)
+    assert port.harness.store.put_calls == [] and sum(port.parts.statistics.refusals.counts().values()) == 1
+
+
+async def test_the_number_of_messages_of_a_call_is_bounded(opened):
+    port = await opened()
+    assert (await port.send()).status.code == Code.BAD_REQUEST
+    assert (await port.send(*[message()] * (MAX_MESSAGES + 1))).status.code == Code.BAD_REQUEST
+
+
+async def test_sends_are_refused_while_the_broker_is_overloaded(opened):
+    port = await opened(send_thread_pool_queue_capacity=1, sync_flush=True)
+    waiting = asyncio.ensure_future(port.send(message()))
+    while not port.parts.sends.pending:
+        await asyncio.sleep(0.001)
+    answer = await port.send(message())
+    assert answer.status.code == Code.TOO_MANY_REQUESTS
+    port.harness.store.sync()
+    assert (await waiting).status.code == Code.OK
+
+
+async def test_a_store_that_takes_no_messages_is_reported(opened, monkeypatch):
+    port = await opened()
+    monkeypatch.setattr(port.harness.store, "rejects_sends", "slave", raising=False)
+    assert (await port.send(message())).status.code == Code.TOO_MANY_REQUESTS
+
+
+async def test_heartbeats_and_terminations_are_answered(opened):
+    port = await opened()
+    ok = await port.call("Heartbeat", s.HeartbeatRequest(client_type=ClientType.PRODUCER))
+    unknown = await port.call("Heartbeat", s.HeartbeatRequest())
+    ended = await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest())
+    codes = [answer.status.code for answer in (ok, unknown, ended)]
+    assert codes == [Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE, Code.OK]
+
+
+@pytest.mark.parametrize("name", sorted({method.name for method in _METHODS.values()} - SERVED))
+async def test_what_is_not_served_is_answered_so(opened, name):
+    port = await opened()
+    method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
+    answer = await port.call(name, method.request())
+    assert answer.status.code == Code.NOT_IMPLEMENTED and name in answer.status.message
+
+
+@pytest.mark.parametrize("name", ["QueryRoute", "PullMessage"])
+async def test_a_client_has_an_id(opened, name):
+    port = await opened()
+    method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
+    answer = await port.call(name, method.request(), metadata=())
+    assert answer.status.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_a_bug_in_a_handler_is_answered_without_details(opened, monkeypatch, caplog):
+    port = await opened()
+
+    def fail(name):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(port.parts.topics, "get", fail)
+    answer = await port.call("QueryRoute", route())
+    assert answer.status.code == Code.INTERNAL_SERVER_ERROR and "secret" not in answer.status.message
+    assert "secret" in caplog.text
+
+
+def telemetry(port, metadata=METADATA):
+    return port.channel.stream_stream(
+        "/apache.rocketmq.v2.MessagingService/Telemetry",
+        s.TelemetryCommand.SerializeToString,
+        s.TelemetryCommand.FromString,
+    )(metadata=metadata)
+
+
+async def test_a_producer_gets_its_settings_with_those_of_the_broker(opened):
+    port = await opened()
+    call = telemetry(port)
+    given = Settings(
+        client_type=ClientType.PRODUCER,
+        access_point=ENDPOINTS,
+        request_timeout=Duration(seconds=3),
+        publishing=Publishing(topics=[Resource(name="Orders")]),
+    )
+    for _ in range(3):  # a client sends them again every five minutes
+        await call.write(s.TelemetryCommand(settings=given))
+        answer = await call.read()
+        assert answer.status.code == Code.OK
+        settings = answer.settings
+        assert settings.publishing.topics[0].name == "Orders" and settings.access_point == ENDPOINTS
+        assert (settings.publishing.max_body_size, settings.publishing.validate_message_type) == (
+            4 << 20,
+            True,
+        )
+        policy = settings.backoff_policy
+        assert policy.max_attempts == 3 and policy.exponential_backoff.initial.nanos == 10_000_000
+        assert policy.exponential_backoff.multiplier == 2
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() == grpc.StatusCode.OK
+
+
+async def test_a_consumer_is_answered_that_it_is_not_served_yet(opened):
+    port = await opened()
+    call = telemetry(port)
+    await call.write(s.TelemetryCommand(settings=Settings(subscription=Subscription())))
+    assert (await call.read()).status.code == Code.NOT_IMPLEMENTED
+    call.cancel()
+
+
+async def test_telemetry_needs_an_id_too(opened):
+    port = await opened()
+    call = telemetry(port, ())
+    assert (await call.read()).status.code == Code.CLIENT_ID_REQUIRED
+    assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_cancelled_telemetry_is_forgotten(opened):
+    port = await opened()
+    call = telemetry(port)
+    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
+    await call.read()
+    (connection,) = port.port.channels
+    assert len(connection.handler._telemetry) == 1
+    call.cancel()
+    await port.call("QueryRoute", route())
+    assert connection.handler._telemetry == {}
+
+
+async def test_bytes_that_are_no_request_end_their_call(opened):
+    port = await opened()
+    for path, body, code in (
+        ("/apache.rocketmq.v2.MessagingService/QueryRoute", b"\xff\xff", grpc.StatusCode.INTERNAL),
+        ("/apache.rocketmq.v2.MessagingService/Nothing", b"", grpc.StatusCode.UNIMPLEMENTED),
+        ("/other", b"", grpc.StatusCode.UNIMPLEMENTED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await port.channel.unary_unary(path)(body, metadata=METADATA)
+        assert failed.value.code() == code
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await port.call("QueryRoute", route("O" * 100), compression=grpc.Compression.Gzip)
+    assert failed.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+
+
+@pytest.mark.parametrize(
+    ("piece", "code"),
+    [
+        (b"\xff\xff", grpc.StatusCode.INTERNAL),
+        (bytes(9 << 20), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+async def test_commands_that_cannot_be_read_end_telemetry(opened, piece, code):
+    port = await opened()
+    call = port.channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
+    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())).SerializeToString())
+    assert s.TelemetryCommand.FromString(await call.read()).status.code == Code.OK
+    with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+        await call.write(piece)
+        await call.read()
+    assert await call.code() == code
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+
+
+async def test_large_bodies_arrive(opened):
+    port = await opened()
+    body = bytes(range(256)) * (4 << 12)
+    answers = await asyncio.gather(*(port.send(message(body)) for _ in range(6)))
+    assert [answer.status.code for answer in answers] == [Code.OK] * 6
+    stored = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    assert [one.body == body for one in stored] == [True] * 6
+    assert port.port.kept_bytes == 0
+
+
+async def test_unfinished_requests_of_all_connections_are_bounded(opened, monkeypatch):
+    port = await opened()
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 100_000)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await port.send(message(bytes(1 << 20)))
+    assert port.parts.statistics.refusals.counts()["unfinished frames"]
+    assert (await port.send(message(bytes(1_000)))).status.code == Code.OK
+
+
+async def test_one_connection_too_many_is_closed(opened):
+    port = await opened(max_connections=1)
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+    second = port.connect()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await port.call("QueryRoute", route(), channel=second, wait_for_ready=False)
+    await second.close()
+
+
+async def test_a_port_that_closes_answers_what_came(opened):
+    port = await opened()
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+    await port.port.close()
+    assert port.port.channels == set()
