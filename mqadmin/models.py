@@ -12,7 +12,7 @@ __all__ = ["ApiToken", "FirstLogin", "Group", "LeftOutLetters", "PipelineSchedul
 
 
 class FirstLogin(models.Model):
-    """A user whose password was printed by a start: it is good for one login, after which another must be
+    """A user whose password was printed by a start: it is valid for one login, after which another must be
     set."""
 
     user = models.OneToOneField(

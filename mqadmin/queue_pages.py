@@ -1,9 +1,9 @@
-"""The guard of django-rq's pages of queues and workers, which know neither roles nor records and take it for
-granted that Redis is there.
+"""The guard of django-rq's pages of queues and workers. Those pages check no roles, write no audit
+records, and fail without Redis.
 
-Administrators only; each change leaves one record, with the kinds and parameters of the jobs it is about.
-These pages start a job again at a click. A kind that cannot be taken back (`Kind.confirms`) wants its name
-typed at each door, so it is left out here, and the answer leads to the page that asks for the name.
+Administrators only; each change leaves one record, with the kinds and parameters of its jobs.
+These pages start a job again at a click. A kind that cannot be undone (`Kind.confirms`) needs a typed name
+wherever it is started. So it is left out here, and the answer has a link to the page that asks for the name.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from mqadmin.views.query_parameters import refusal_alone, refusals
 from mqadmin.web import roles
 from mqadmin.web.admin_site import OF_QUEUES, unavailable
 
-# What of these pages changes something when it is posted; the rest shows a page, also the one that asks for a
-# confirmation.
+# The views of these pages that change something when they are posted; the others show a page, also the one
+# that asks for a confirmation.
 CHANGES = (
     "delete_failed_jobs",
     "clear",
@@ -70,7 +70,7 @@ Record = dict[str, object]  # of a change: keys of any name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """What an address of these pages names. None: it names none."""
+    """The queue and the job of an address of these pages; None where the address names none."""
 
     queue_index: int | None
     job_id: str | None
@@ -169,7 +169,7 @@ def _worker_exists(queue_index: int, key: str) -> bool:
 def _change(
     answer: Callable[[], HttpResponse], name: str, request: HttpRequest, address: Address, record: Record
 ) -> HttpResponse:
-    """Return the view's `answer()`. What the jobs are goes into `record`, and those that want a name typed
+    """Return the view's `answer()`. The jobs are described in `record`. Those that need a typed name
     are not started again."""
     index = address.queue_index or 0
     if name == "requeue_all":
@@ -285,8 +285,7 @@ def _startable(request: HttpRequest, found: list[AllowedJob], record: Record) ->
     where = {_where(job) for job in left_out}
     links = format_html_join(", ", '<a href="{}">{}</a>', sorted(where))
     sentence = (
-        "Left out {} of {} jobs, which want a name typed since they cannot be taken back. Start them "
-        "here: {}."
+        "Left out {} of {} jobs: they cannot be undone, so their name must be typed. Start them here: {}."
     )
     messages.warning(request, format_html(sentence, len(left_out), len(found), links))
     return _within_waiting_limit(request, [job for job in found if not _wants_name(job)], record)
@@ -314,7 +313,7 @@ class _Refused(Problem):
         kind = refused[0].kind
         assert kind is not None  # `_wants_name` says so
         detail = (
-            f"“{kinds.KINDS[kind].title}” cannot be taken back and wants a name typed, which "
+            f"“{kinds.KINDS[kind].title}” cannot be undone, so its name must be typed, which "
             f"this page does not ask for."
         )
         super().__init__("confirmation_needed", detail, "Start it where the name is asked for.")

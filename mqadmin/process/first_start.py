@@ -1,4 +1,4 @@
-"""What the first start creates: the secret key and the first user.
+"""Creates at the first start the secret key and the first user.
 
 No password is shipped. The first start makes the user `admin` and prints a password for one login, which must
 set another: `FirstLogin` marks such a user, the login page invalidates the password at the login, and the

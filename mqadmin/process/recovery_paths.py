@@ -1,4 +1,4 @@
-"""Where records of starts are, and how one is shown: without the path of the store."""
+"""The directory of the records of starts, and a record as it is shown: without the path of the store."""
 
 from __future__ import annotations
 

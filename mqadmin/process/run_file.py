@@ -1,4 +1,5 @@
-"""What a running broker writes into its data directory for other processes: run/broker.json and run/live."""
+"""The files that a running broker writes into its data directory for other processes: run/broker.json and
+run/live."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from broker_store.engine.status.live_page import LivePosition, read_live_page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the parts of a broker's process listen; None: the part does not run."""
+    """The ports of the parts of a broker's process; None for a part that does not run."""
 
     broker: str | None = None  # host and port
     nameserver: str | None = None
@@ -31,7 +32,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile(Ports):
-    """The run file of a broker. What it does not have, or not of its type, is None."""
+    """The run file of a broker. A field that is missing or of another type is None."""
 
     pid: int | None = None
     store: str | None = None  # its directory

@@ -1,4 +1,4 @@
-"""What one connection of the dashboard's port may send, and how long it may take: headers, bodies, frames.
+"""Limits of one connection of the dashboard's port: bytes and times of headers, bodies and frames.
 
 uvicorn and its parser have no bound on a header's size or time, on a body, on requests sent in advance
 (pipelined) or on what a peer leaves unread. The protocols here are uvicorn's with these bounds: `BoundedHttp`
@@ -96,7 +96,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all requests are answered and no other has begun."""
+        """True if all requests are answered and no other has begun."""
         return (
             self.peer.waits_for == ""
             and not self._cycles

@@ -76,7 +76,7 @@ def wrong_database_file(path: str | None = None) -> str:
     if wrong := wrong_kind(Path(path)):
         return (
             f"{path} {wrong}: move it away and put the dashboard's database there; without one a start "
-            f"of the broker makes an empty one"
+            f"of the broker creates an empty one"
         )
     return ""
 

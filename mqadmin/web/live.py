@@ -121,7 +121,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """What a stream keeps of a moment."""
+    """The values of a stream at a moment."""
 
     at_ms: int
     values: dict[str, object]  # JSON

@@ -1,4 +1,4 @@
-"""How many passwords are tried and hashed: by one address, by one device, by all, and at once.
+"""Limits of tried and hashed passwords: by one address, by one device, by all, and at once.
 
 A hash takes a third of a second of a core that messages need. So tries are limited before a password is
 checked:
@@ -194,7 +194,7 @@ def source_of(request: HttpRequest) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
-    """What the cookie of a device has, signed."""
+    """The signed value of the cookie of a device."""
 
     device: str  # a random name
     owner: str  # `_digest` of it and the user

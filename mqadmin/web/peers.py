@@ -39,7 +39,7 @@ Refused = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request, or its whole connection, goes no further. `value` went over `limit`."""
+    """The reason why a request, or its whole connection, is ended. `value` went over `limit`."""
 
     cause: str
     problem: Problem
@@ -77,13 +77,13 @@ class CountedTransport:
 
 
 class BoundedProtocol(Protocol):
-    """What `Peers` calls of a connection's protocol (mqadmin/web/bounded_http.py)."""
+    """The methods of a connection's protocol that `Peers` calls (mqadmin/web/bounded_http.py)."""
 
     loop: asyncio.AbstractEventLoop
 
     @property
     def is_idle(self) -> bool:
-        """Whether the connection may be ended to make room."""
+        """True if the connection may be ended to make room."""
 
     def judge_time(self, now_s: float) -> None:
         """End or refuse what takes too long, at loop time `now_s`."""

@@ -1,4 +1,4 @@
-"""What the dashboard's port refuses is counted with what the broker refuses."""
+"""Counts the refusals of the dashboard's port together with those of the broker."""
 
 from __future__ import annotations
 

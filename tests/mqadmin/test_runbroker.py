@@ -60,7 +60,7 @@ def test_a_database_of_another_kind_ends_the_start_before_it_is_opened(tmp_path,
     assert (done.returncode, done.stderr) == (
         1,
         f"runbroker: {database} {kind}: move it away and put the dashboard's database there; without "
-        f"one a start of the broker makes an empty one\n",
+        f"one a start of the broker creates an empty one\n",
     )
     assert not (tmp_path / "made-elsewhere").exists()
 

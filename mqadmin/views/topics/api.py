@@ -111,5 +111,5 @@ async def topic_queues(
 async def topic_groups(
     request: HttpRequest, topic: str, cursor: Cursor = None, limit: Limit = paging.DEFAULT_LIMIT
 ):
-    """Which groups read the topic by name, and how far each lags."""
+    """The groups that read the topic, by name, with the lag of each."""
     return paging.page(found_topic(topic).readers, lambda reader: reader.group, cursor, limit)

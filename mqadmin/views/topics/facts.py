@@ -1,4 +1,4 @@
-"""A topic, asked for by its name."""
+"""A topic by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqadmin.facts.topics import TopicDetail
 
 
 def find(name: str) -> TopicDetail | None:
-    """The topic, None when there is none."""
+    """Return the topic, None when there is none."""
     try:
         return current_cluster().topics.detail(check_topic(name))
     except NotFoundError:
@@ -18,7 +18,7 @@ def find(name: str) -> TopicDetail | None:
 
 
 def found_topic(name: str) -> TopicDetail:
-    """The topic, or the problem that says which one is missing."""
+    """Return the topic. Raises Problem that names the topic when there is none."""
     topic = find(name)
     if topic is None:
         raise Problem("topic_not_found", f"topic {name} does not exist")

@@ -20,7 +20,7 @@ SORTS = ("name", "messages", "in", "out")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:
-    """What the page of a topic shows, and its table of readers."""
+    """The values of the page of a topic, and of its table of reading groups."""
 
     topic: TopicDetail
 

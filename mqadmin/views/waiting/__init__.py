@@ -1,4 +1,4 @@
-"""What is delayed and what is prepared, as it waits now."""
+"""The delayed messages and the half messages that wait now."""
 
 from mqadmin.views.view import Rest, View
 

@@ -1,4 +1,4 @@
-"""The index from inside: which slots of a file are used, how long its chains are, and each step of a
+"""The index from inside: the used slots of a file, the lengths of its chains, and each step of a
 lookup."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CellsOfOneEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What static/js/slots.js draws the heat map from."""
+    """The values from which static/js/slots.js draws the heat map."""
 
     name: str
     at_ms: Moment
@@ -53,7 +53,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenFile:
-    """What the page shows of one index file."""
+    """The values of the page for one index file."""
 
     chosen: str  # its name
     place: int  # among all files, from 0
@@ -65,7 +65,7 @@ class ChosenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChains:
-    """What CHAINS shows."""
+    """The values of the template CHAINS."""
 
     chains: Chains
     most: float  # slots that the widest bar of the picture stands for
@@ -73,7 +73,7 @@ class ShownChains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupForm:
-    """What was typed into the form of a lookup."""
+    """The fields of the form of a lookup, as they were typed."""
 
     topic: str
     key: str
@@ -83,7 +83,7 @@ class LookupForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownLookup:
-    """The form of a lookup, and the steps of the one that was asked for."""
+    """The form of a lookup, and the steps of the lookup that was asked for."""
 
     asked: LookupForm
     steps: list[LookupStep] | None = None  # None: no lookup was asked for
@@ -93,7 +93,7 @@ class ShownLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPage(ShownLookup):
-    """What the page shows: also the fields of ChosenFile and ShownChains, where there are such."""
+    """The values of the page: also the fields of ChosenFile and ShownChains, where there are any."""
 
     files: list[IndexFileFacts]
     chosen: str = ""
@@ -154,7 +154,7 @@ def _chosen(name: str, files: list[str], picture: HeatMap) -> ChosenFile:
 
 
 def chains(cluster, asked: QueryDict) -> ShownChains:
-    """What CHAINS shows of the `file` that is asked for. For a thread."""
+    """Return the values of the template CHAINS for the chosen `file`. For a thread."""
     return _drawn(cluster.index.watched_chains(check_name(asked.get("file", ""))))
 
 

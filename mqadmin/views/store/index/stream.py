@@ -1,4 +1,4 @@
-"""The index files while a page shows them: their headers, and slots and chains of one."""
+"""The stream of the index files for an open page: their headers, and slots and chains of one file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mqadmin.views.view import Stream
 
 # As documents: JSON would be made of the facts themselves with `from_` for `from`.
 def index(cluster, name: str) -> dict[str, object]:
-    """The index files; of the one that is named its slots."""
+    """The index files, and the slots of the named file."""
     if name:
         return document_of(cluster.index.watched_slots(name))
     return document_of(IndexFilesFrame(files=cluster.call(cluster.index.facts)))

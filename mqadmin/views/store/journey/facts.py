@@ -52,7 +52,7 @@ class Dot:
 # Without slots, so that one class can be made of it and another
 @dataclass(frozen=True, kw_only=True)
 class ShownJourney:
-    """What the template stops.html takes."""
+    """The values of the template stops.html."""
 
     journey: Journey
     stops: list[ShownStop]

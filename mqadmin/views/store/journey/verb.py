@@ -24,7 +24,7 @@ STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a message is stored."""
+    """The place where a message is stored."""
 
     queue_offset: int
     log_offset: int

@@ -1,4 +1,4 @@
-"""The crash lab: choose a point, have a writer killed there, watch its store start again."""
+"""The crash lab: the form of an experiment, and the pages of its runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAB_BEGINS = {"messages": "200", "seed": "1"}  # in the form
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRun:
-    """A run, and what it found: None until it is done, and where another version wrote it."""
+    """A run and its findings: None until it is done, and for a record of another version."""
 
     job: Job
     outcome: Outcome | None
@@ -54,7 +54,7 @@ class LabPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRunPage:
-    """What the page of a run shows."""
+    """The values of the page of a run."""
 
     job: Job
     outcome: Outcome | None  # None: it is not done, or another version wrote it

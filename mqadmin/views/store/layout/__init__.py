@@ -1,4 +1,4 @@
-"""How the messages of topics lie among each other in the log, and what reading them again costs."""
+"""The layout of the messages of topics in the log, and the cost of reading them again."""
 
 from mqadmin.views.view import Rest, Tab, View
 

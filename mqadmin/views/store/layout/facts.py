@@ -1,4 +1,4 @@
-"""What page and stream show of how topics lie in the log, and what can be chosen."""
+"""The layout of topics in the log as page and stream show it, and the choices of the form."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Both):
-    """What page and stream show."""
+    """The values of page and stream."""
 
     more: Small  # topics that are left out of `each`
 
 
 def check_choice(name: str) -> str:
-    """The name of what is watched: "" for every topic, topic/NAME or group/NAME."""
+    """The name of the watched stream: "" for every topic, topic/NAME or group/NAME."""
     kind, _, chosen = name.partition("/")
     if name:
         if kind not in CHECKS:

@@ -1,4 +1,4 @@
-"""How the messages of topics lie among each other in the log, and what it costs to read them again."""
+"""The layout of the messages of topics in the log, and the cost of reading them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTS = "store/layout/facts.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutForm:
-    """What was typed into the form."""
+    """The fields of the form, as they were typed."""
 
     topic: str
     group: str
@@ -34,7 +34,7 @@ class LayoutForm:
 
     @property
     def has_start(self) -> bool:
-        """Whether a place to begin at was typed."""
+        """True if a place to begin at was typed."""
         return bool(self.from_ or self.offset)
 
 
@@ -63,7 +63,7 @@ class DrawnTopic(TopicLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutPage:
-    """What FACTS shows."""
+    """The values of the template FACTS."""
 
     asked: LayoutForm
     problem: str = ""  # why there is nothing to show
@@ -77,7 +77,7 @@ class LayoutPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeLayoutPage(LayoutPage):
-    """What the whole page shows."""
+    """The values of the whole page."""
 
     topics: list[str]  # that the form offers
 

@@ -1,4 +1,4 @@
-"""manage.py store layout: how topics lie in the log, and what a replay reads."""
+"""manage.py store layout: the places of topics in the log, and what a replay reads."""
 
 from django.core.management.base import CommandError
 

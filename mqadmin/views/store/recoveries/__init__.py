@@ -1,4 +1,4 @@
-"""Starts of the store: the one that runs, the record of each, and what a start would do now."""
+"""Starts of the store: the running one, the record of each, and the plan of a start now."""
 
 from mqadmin.views.view import Rest, Tab, View
 

@@ -52,7 +52,7 @@ async def recoveries(request: HttpRequest):
 
 @router.post("/store/recoveries/dry-run", response={202: schemas.Job})
 async def dry_run(request: HttpRequest, body: schemas.DryRun):
-    """What would a start do, if the process died now? A job that reads the files as they are and changes
+    """The plan of a start if the process died now. A job that reads the files as they are and changes
     none; its result names the record."""
     caller = need(request, "operator")
     async with aaudited(caller, "start", "job", "dry_run") as record:

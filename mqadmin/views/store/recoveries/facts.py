@@ -1,4 +1,4 @@
-"""Records of starts, as pages and REST show them: without where the store lies on the disk."""
+"""Records of starts, as pages and REST show them: without the paths of the store."""
 
 from __future__ import annotations
 

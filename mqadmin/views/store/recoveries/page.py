@@ -24,14 +24,14 @@ from mqadmin.views.store.recoveries import facts as kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryFacts:
-    """What recovery_facts.html shows."""
+    """The values of the template recovery_facts.html."""
 
     recovery: StartReport | StartRecord | None  # None: the store has not been opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPage(RecoveryFacts):
-    """What the page of this process's start shows."""
+    """The values of the page of this process's start."""
 
     starts: ListPart[StartBrief]
     says_so_itself: bool  # the page names the state, so the frame does not
@@ -39,7 +39,7 @@ class RecoveryPage(RecoveryFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPage(RecoveryFacts):
-    """What the page of a record shows."""
+    """The values of the page of a record."""
 
     rest: str  # the address that gives the same
     command: str  # of manage.py store
@@ -47,7 +47,7 @@ class RecordPage(RecoveryFacts):
 
 @page(takes={"part": PART, "part_of": one_of("facts")})
 async def recovery(request):
-    """This process's start, live while it runs, and the list of all."""
+    """The start of this process, live while it runs, and the list of all starts."""
     found = current_cluster().store.recovery()
     if request.htmx and request.GET.get("part_of") == "facts":
         if found is None:

@@ -1,4 +1,4 @@
-"""The start that runs, and the record of a start."""
+"""The running start, and the record of a start."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _messages(count: int) -> str:
 
 
 def _lines(report: StartReport) -> Iterator[str]:
-    """A report for people: what was found, the steps as a picture of the time, findings."""
+    """The text of a report: facts, the steps with bars of their durations, findings."""
     took = report.took_ms or 0.0
     yield (f"{report.purpose} {report.id}: {report.state}, the store was {report.kind}; took {took:,.1f} ms")
     if report.error:

@@ -1,4 +1,4 @@
-"""What each thread of the broker's process and its event loop did in the last minute."""
+"""The work of each thread of the broker's process, and of its event loop, in the last minute."""
 
 from mqadmin.views.view import Rest, Tab, View
 

@@ -1,4 +1,4 @@
-"""What the threads and the loop did in the last minute."""
+"""The work of the threads and the loop in the last minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each thread and the loop did in the last minute."""
+"""The work of each thread and of the loop in the last minute."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SecondsStrip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredThreads:
-    """What is known of threads that are measured."""
+    """The facts of threads that are measured."""
 
     found: ThreadFacts
     unseen_us: float
@@ -81,7 +81,7 @@ class MeasuredThreads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsPage:
-    """What FACTS shows."""
+    """The values of the template FACTS."""
 
     measured: MeasuredThreads | None  # None: this process does not measure its threads
 

@@ -1,4 +1,4 @@
-"""The way of a send: where its time goes, how far each step has come, and what a crash would take."""
+"""The write path: the time of its stages, the progress of each step, the bytes that a crash would lose."""
 
 from mqadmin.views.view import Rest, Tab, View
 

@@ -116,7 +116,7 @@ class ShownStage(Stage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownWait(Wait):
-    """What a send waited for, with its explanation."""
+    """A cause of waits of sends, with its explanation."""
 
     name: str
     title: str
@@ -148,14 +148,14 @@ class ShownHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """What store/write/refusals.html shows."""
+    """The values of the template store/write/refusals.html."""
 
     refusals: list[Refused]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePage(Refusals):
-    """What the page of the write path shows."""
+    """The values of the page of the write path."""
 
     path: PathOfSends
     stages: list[ShownStage]
@@ -176,7 +176,7 @@ class ShownSink(Sink):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchPage:
-    """What the page of dispatch and flush shows."""
+    """The values of the page of dispatch and flush."""
 
     store: Snapshot
     race: Race

@@ -1,4 +1,4 @@
-"""Where the time of sends goes, and what a crash would take now."""
+"""The streams of the stages of a send, and of the bytes that a crash would lose now."""
 
 from __future__ import annotations
 
