@@ -276,7 +276,7 @@ def test_an_export_leaves_room_on_the_part_of_the_disk_that_the_store_can_use(tm
 
     # 100 in use and 120 left of what is not kept back: 55 % left
     assert export(1000, 900, 120).messages == 1
-    with pytest.raises(exports.NoRoomError, match="has 14 of 100 MiB left, an export stops at 15%"):
+    with pytest.raises(exports.NoRoomError, match="has 14 of 100 MiB left; an export stops below 15%"):
         export(100, 14, 14)
     assert [path.name for path in tmp_path.iterdir()] == ["job.csv"], (
         "what was not finished is gone, what was there before is not"

@@ -468,9 +468,10 @@ async def test_a_broker_with_very_many_topics_comes_and_goes(monkeypatch):
 
 async def test_an_answer_larger_than_a_frame_says_so():
     """Once the connection was closed, without an answer."""
-    port = NameServerPort(NameServer(lambda: 1), lambda: 1)
+    nameserver = NameServer(lambda: 1)
+    nameserver.handle = lambda command, channel: command.answer(body=bytes(MAX_FRAME_BYTES))
+    port = NameServerPort(nameserver, lambda: 1)
     await port.start("127.0.0.1", 0)
-    port.listener.handle = lambda command, channel: command.answer(body=bytes(MAX_FRAME_BYTES))
     channel = await connect("127.0.0.1", port.listener.port, 5)
     try:
         answer = await channel.request(Command.request(10), 20)
