@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support import left_behind
 from tests.support.costs import Costs
@@ -18,6 +19,10 @@ from tests.support.costs import Costs
 # and a skip hides a failure.
 SKIPS_FAIL = bool(os.environ.get("CI"))
 
+# Inputs of each test of Hypothesis, others in each run: `EXAMPLES=1000 make test` tries more. No deadline: the
+# first call of a kernel loads or compiles it.
+settings.register_profile("tests", max_examples=int(os.environ.get("EXAMPLES", "50")), deadline=None)
+settings.load_profile("tests")
 
 # Markers of what `make test` leaves out, and about how many seconds a test with it takes.
 LONG = {"client": 8, "browser": 3, "slow": 3}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.syntax import nodes_of
+from tests.support.syntax import drop_trees, nodes_of  # noqa: F401  (drop_trees is a fixture)
 
 PROJECT = Path(__file__).resolve().parent.parent
 VALUES = {"errors", "excerpts", "messages", "config", "units", "__init__"}

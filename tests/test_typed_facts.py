@@ -15,7 +15,7 @@ from broker_store.facts.threads import ThreadTimes
 from broker_store.formats.record import StoredMessage
 from broker_store.units import FactError, Moment, Small, document_of, fact_of, fields_of, small_by_field
 from mqadmin.facts import condition, groups, messages, overview, topics, waiting
-from tests.support.syntax import nodes_of
+from tests.support.syntax import drop_trees, nodes_of  # noqa: F401  (drop_trees is a fixture)
 
 PROJECT = Path(__file__).resolve().parent.parent
 # Where no fact is given or taken as a dict.

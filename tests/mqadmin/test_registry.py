@@ -15,7 +15,7 @@ from mqadmin.templatetags.tabs import store_tabs
 from mqadmin.views import registry
 from mqadmin.views.view import VIEWS_DIRECTORY, View
 from tests.support import access_table
-from tests.support.syntax import nodes_of
+from tests.support.syntax import drop_trees, nodes_of  # noqa: F401  (drop_trees is a fixture)
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 FACES = {"page", "stream", "api", "verb"}
