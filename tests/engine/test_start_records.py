@@ -183,8 +183,7 @@ root = Path({str(tmp_path)!r}) / "store"
 def on_step(report):
     if report.steps and report.steps[-1].name == "load the index":
         os.kill(os.getpid(), signal.SIGKILL)
-HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries", root,
-every_s=0)).open(on_step)
+HandStore(small_settings(root), records=StartRecords(root.parent / "recoveries", root, every_s=0)).open(on_step)
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=60)
     assert done.returncode == -9

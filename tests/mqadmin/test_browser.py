@@ -467,27 +467,25 @@ def test_the_page_of_the_rest_interface_follows_the_theme(page, address):
 
 # Texts whose contrast with their background is below WCAG's AA: 4.5, or 3 for large ones.
 PALE = """() => {
-    const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ?
-    parts : [...parts, 1]; }; const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] *
-    (1 - top[3])).concat(1); const behind = (element) => {
+    const parse = (colour) => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ? parts : [...parts, 1]; };
+    const over = (top, under) => [0, 1, 2].map((n) => top[n] * top[3] + under[n] * (1 - top[3])).concat(1);
+    const behind = (element) => {
         const layers = [];
-        for (; element; element = element.parentElement)
-        layers.push(parse(getComputedStyle(element).backgroundColor)); return layers.reverse().reduce((under,
-        top) => over(top, under), [255, 255, 255, 1]);
+        for (; element; element = element.parentElement) layers.push(parse(getComputedStyle(element).backgroundColor));
+        return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255, 1]);
     };
     const light = (colour) => {
-        const [red, green, blue] = colour.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part /
-        255 + 0.055) / 1.055) ** 2.4)); return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+        const [red, green, blue] = colour.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
     };
     const pale = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
         const element = walker.currentNode.parentElement, style = getComputedStyle(element);
         if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || ["SCRIPT", "OPTION"].includes(element.tagName)) continue;
-        const ground = behind(element), pair = [light(over(parse(style.color), ground)),
-        light(ground)].sort((a, b) => b - a); const size = parseFloat(style.fontSize), wanted = size >= 24 ||
-        (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5; const contrast = (pair[0] + 0.05) / (pair[1] +
-        0.05); if (contrast < wanted) pale.push(`${contrast.toFixed(2)}
-        ${element.tagName}.${element.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+        const ground = behind(element), pair = [light(over(parse(style.color), ground)), light(ground)].sort((a, b) => b - a);
+        const size = parseFloat(style.fontSize), wanted = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+        const contrast = (pair[0] + 0.05) / (pair[1] + 0.05);
+        if (contrast < wanted) pale.push(`${contrast.toFixed(2)} ${element.tagName}.${element.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
     }
     return pale;
 }"""

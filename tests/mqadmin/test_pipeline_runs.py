@@ -286,10 +286,11 @@ def test_nothing_that_the_web_process_loads_brings_spark_along(tmp_path):
     code = """
 import sys, django
 django.setup()
-import mqadmin.web.asgi, mqadmin.web.server, mqadmin.urls, mqadmin.jobs, mqadmin.web.live,
-mqadmin.process.children import mqadmin.management.commands.runbroker from django.urls import get_resolver
-get_resolver().url_patterns print(sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark",
-"py4j", "pyarrow", "pandas"}))
+import mqadmin.web.asgi, mqadmin.web.server, mqadmin.urls, mqadmin.jobs, mqadmin.web.live, mqadmin.process.children
+import mqadmin.management.commands.runbroker
+from django.urls import get_resolver
+get_resolver().url_patterns
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pyarrow", "pandas"}))
 """
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
