@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.listener.*;
 import org.apache.rocketmq.client.producer.*;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
 
@@ -272,16 +273,26 @@ public class Interop {
         for (String topic : topics()) for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
             long offset = consumer.minOffset(queue), end = consumer.maxOffset(queue);
             Json.print("topic", topic, "queue", queue.getQueueId(), "min", offset, "max", end);
-            // The client pulls with an expression only if it has the broker's version, which a heartbeat brings.
-            if (options.containsKey("sql")) consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
             while (offset < end) {
-                PullResult result = consumer.pull(queue, selector(), offset, number("per", 32));
+                PullResult result = pulled(consumer, queue, offset);
                 if (result.getPullStatus() == PullStatus.FOUND) for (MessageExt message : result.getMsgFoundList()) received(message);
                 else if (result.getNextBeginOffset() <= offset) { Json.print("error", result.toString()); break; }
                 offset = result.getNextBeginOffset();
             }
         }
         consumer.shutdown();
+    }
+
+    /** The client pulls with an expression only when it has the broker's version, which a heartbeat brings: one at a time. */
+    static PullResult pulled(DefaultMQPullConsumer consumer, MessageQueue queue, long offset) throws Exception {
+        for (long end = System.currentTimeMillis() + TIMEOUT_MS; ; Thread.sleep(50)) {
+            try {
+                return consumer.pull(queue, selector(), offset, number("per", 32));
+            } catch (MQClientException e) {
+                if (!e.getMessage().contains("does not upgrade") || System.currentTimeMillis() > end) throw e;
+                consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
+            }
+        }
     }
 
     static void poll() throws Exception {
