@@ -14,11 +14,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_start_sooner():
-    """Have Apache's broker and name server started without what is for figures (tests/bench/peers/start.sh):
-    with two thirds of the processor time."""
+    """Have Apache's broker and name server started without what is for figures (tests/bench/peers/start.sh).
+
+    The broker keeps its second compiler: without it a start takes 2 s of processor time less, and each second
+    after it 0.15 s more.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("JAVA_BROKER_FLAGS", "JAVA_NAMESRV_FLAGS"):
-            patch.setenv(name, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        patch.setenv("JAVA_BROKER_FLAGS", "-XX:+UseSerialGC")
+        patch.setenv("JAVA_NAMESRV_FLAGS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         yield
 
 
