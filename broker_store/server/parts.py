@@ -28,7 +28,6 @@ from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
-from broker_store.broker.watched_queues import WatchedQueues
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
@@ -173,7 +172,6 @@ def build_parts(
         window_ms=settings.timer_roll_window_slot * 1000,
         max_per_slot=settings.timer_congest_num_each_slot,
     )
-    watched = WatchedQueues(watch=store.confirmation.watch, unwatch=store.confirmation.unwatch)
     endpoint = Endpoint(settings.broker_ip1, settings.listen_port)
     positions = PopPositions(store, offsets)
     revive_log = ReviveLog(
@@ -203,11 +201,16 @@ def build_parts(
         property_filters=PropertyFilters(clock=clock, kept_ms=settings.filter_data_clean_time_span),
         locks=QueueLocks(),
         parked=ParkedPulls(
-            watch=watched.watch, unwatch=watched.unwatch, max_parked=settings.max_parked_pulls
+            watch=store.confirmation.watch,
+            unwatch=store.confirmation.unwatch,
+            max_parked=settings.max_parked_pulls,
         ),
         pop_positions=positions,
         parked_pops=ParkedPops(
-            watched, max_parked=settings.max_pop_polling_size, max_in_line=settings.pop_polling_size
+            watch=store.confirmation.watch,
+            unwatch=store.confirmation.unwatch,
+            max_parked=settings.max_pop_polling_size,
+            max_in_line=settings.pop_polling_size,
         ),
         request_modes=RequestModes(
             RequestMode(settings.default_message_request_mode, settings.default_pop_share_queue_num)

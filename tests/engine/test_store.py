@@ -220,6 +220,21 @@ def test_watched_queues_announce_what_arrived_once_a_group(open_store):
     assert heard == [[("topic", 0)]] * 2
 
 
+def test_a_queue_is_watched_until_all_who_watch_it_have_taken_that_back(open_store):
+    """A pull of the delay topic ended the watch of the delivery of delayed messages."""
+    store = open_store()
+    heard = []
+    store.confirmation.arrival_listener = heard.append
+    store.confirmation.watch("topic", 0)
+    store.confirmation.watch("topic", 0)
+    store.confirmation.unwatch("topic", 0)
+    store.appender.put(message())
+    assert heard == [[("topic", 0)]]
+    store.confirmation.unwatch("topic", 0)
+    store.appender.put(message())
+    assert heard == [[("topic", 0)]]
+
+
 def test_a_time_finds_the_first_message_at_or_after_it_and_the_last_at_or_before(open_store, clock):
     store = open_store()
     for step in (0, 100, 0, 200, 300):

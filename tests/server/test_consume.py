@@ -237,7 +237,7 @@ async def test_a_pull_that_finds_nothing_waits_for_the_next_message():
     await turns()
     (answer,) = harness.channel.answers
     assert (answer.opaque, answer.code, bodies(answer)) == (request.opaque, 0, [b"new"])
-    assert harness.parts.parked.count == 0 and harness.store._watched == set()
+    assert harness.parts.parked.count == 0 and not harness.store._watched
 
 
 async def test_senders_are_answered_before_those_who_wait():
@@ -317,7 +317,7 @@ async def test_a_client_that_is_gone_is_not_waited_for():
     harness = stocked()
     harness.park("TopicX", 1)
     harness.parts.parked.channel_closed(harness.channel)
-    assert harness.parts.parked.count == 0 and harness.store._watched == set()
+    assert harness.parts.parked.count == 0 and not harness.store._watched
 
 
 async def test_a_client_that_does_not_read_is_served_when_it_does():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +72,7 @@ class MemoryStore:
         self._records: dict[int, bytes] = {}
         self._queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         self._undispatched: list[tuple[str, int, tuple[int, int, int]]] = []
-        self._watched: set[tuple[str, int]] = set()
+        self._watched: Counter[tuple[str, int]] = Counter()
         self._confirmations: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._next: dict[tuple[str, int], int] = {}
         self._cold_reads: list[Callable[[], None]] = []
@@ -233,11 +234,13 @@ class MemoryStore:
         return None
 
     def watch(self, topic: str, queue_id: int) -> None:
-        assert (topic, queue_id) not in self._watched
-        self._watched.add((topic, queue_id))
+        self._watched[topic, queue_id] += 1
 
     def unwatch(self, topic: str, queue_id: int) -> None:
-        self._watched.remove((topic, queue_id))
+        self._watched[topic, queue_id] -= 1
+        assert self._watched[topic, queue_id] >= 0
+        if not self._watched[topic, queue_id]:
+            del self._watched[topic, queue_id]
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         return 0
