@@ -42,7 +42,7 @@ def committed(half: record.StoredMessage) -> Message | None:
     kept = properties.set_values(
         half.raw_properties, {properties.REAL_TOPIC: None, properties.REAL_QUEUE_ID: None}
     )
-    message = _copy(half, topic, int(queue_id), kept)
+    message = half.as_message(topic, int(queue_id), kept)
     message.sys_flag |= record.TRANSACTION_COMMIT
     message.prepared_transaction_offset = half.log_offset
     return message
@@ -50,17 +50,17 @@ def committed(half: record.StoredMessage) -> Message | None:
 
 def asked_copy(half: record.StoredMessage) -> Message:
     """Return the half as it is stored again when its producer is asked, with one more check counted."""
-    return _copy(half, HALF_TOPIC, 0, _with_checks(half, checks(half) + 1))
+    return half.as_message(HALF_TOPIC, 0, _with_checks(half, checks(half) + 1))
 
 
 def given_up_copy(half: record.StoredMessage) -> Message:
     """Return the half as it is stored when no more checks are made."""
-    return _copy(half, CHECK_MAX_TOPIC, 0, half.raw_properties)
+    return half.as_message(CHECK_MAX_TOPIC, 0, half.raw_properties)
 
 
 def resumed(given_up: record.StoredMessage) -> Message:
     """Return a half that was given up as one that waits again, without checks so far."""
-    return _copy(given_up, HALF_TOPIC, 0, _with_checks(given_up, 0))
+    return given_up.as_message(HALF_TOPIC, 0, _with_checks(given_up, 0))
 
 
 def checks(half: record.StoredMessage) -> int:
@@ -77,18 +77,3 @@ def own_timeout_ms(half: record.StoredMessage) -> int | None:
 
 def _with_checks(half: record.StoredMessage, count: int) -> bytes:
     return properties.set_values(half.raw_properties, {CHECK_TIMES: str(count)})
-
-
-def _copy(half: record.StoredMessage, topic: str, queue_id: int, encoded: bytes) -> Message:
-    return Message(
-        topic,
-        queue_id,
-        half.body,
-        encoded,
-        half.flag,
-        half.sys_flag,
-        half.born_timestamp,
-        half.born_host,
-        half.store_host,
-        half.reconsume_times,
-    )

@@ -75,20 +75,7 @@ def rolled(raw: bytes, write_ms: int, now_ms: int) -> Message:
             (parse_long(stored.properties.get(properties.TIMER_ROLL_TIMES)) or 0) + 1
         ),
     }
-    encoded = properties.set_values(stored.raw_properties, changes)
-    return Message(
-        TIMER_TOPIC,
-        0,
-        stored.body,
-        # Without room for the times the message is kept without them: losing it would be worse.
-        encoded if len(encoded) <= properties.MAX_BYTES else stored.raw_properties,
-        stored.flag,
-        stored.sys_flag,
-        stored.born_timestamp,
-        stored.born_host,
-        stored.store_host,
-        stored.reconsume_times,
-    )
+    return stored.as_message(TIMER_TOPIC, 0, stored.properties_with(changes))
 
 
 def parse_long(text: str | None) -> int | None:

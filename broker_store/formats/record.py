@@ -24,6 +24,7 @@ always left.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ CRC_MASK = 0x7FFFFFFF  # Apache stores the CRC in a signed int and drops the sig
 MAX_TOPIC_V1 = 127  # its length is a signed byte
 MAX_TOPIC_V2 = 32767
 MAX_PROPERTIES = properties.MAX_BYTES
+MAX_TRIES = (1 << 31) - 1
 RECORD_CRC_BEGIN = b"__CRC32#\x01"
 RECORD_CRC_BYTES = len(RECORD_CRC_BEGIN) + 11  # ten digits, the lowest first, and the end of the pair
 MAX_BODY = 4 * 1024 * 1024  # Apache's default of maxMessageSize
@@ -166,6 +168,27 @@ class StoredMessage:
     def message_id(self) -> str:
         """What a client shows as msgId: the unique key, or the offset id of a message without one."""
         return self.unique_key or self.offset_id
+
+    def as_message(self, topic: str, queue_id: int, encoded: bytes) -> Message:
+        """Return the message to be stored again, with these properties."""
+        return Message(
+            topic,
+            queue_id,
+            self.body,
+            encoded,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.store_host,
+            self.reconsume_times,
+        )
+
+    def properties_with(self, changes: Mapping[str, str | None]) -> bytes:
+        """Return the properties with changes, or as stored if there is no room for these: a message without
+        them is better than none."""
+        encoded = properties.set_values(self.raw_properties, changes)
+        return encoded if len(encoded) <= MAX_PROPERTIES else self.raw_properties
 
     @property
     def version(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from broker_store.errors import FormatError
 from broker_store.formats import properties, record
-from broker_store.messages import Message
 from broker_store.protocol.pop import Receipt, write_receipt
 
 _QUEUE_OFFSET_AT = record.FIXED_IPV4.offset["queue_offset"]
@@ -25,19 +24,11 @@ def message_places(body: bytes) -> tuple[list[tuple[int, int]], list[int]]:
 def as_of_topic(raw: bytes, topic: str, receipt: Receipt) -> bytes:
     """Return a record of a retry topic as one of its normal topic, with its receipt, as clients expect it."""
     stored = record.decode(raw, check_crc=False)
-    message = Message(
-        topic,
-        stored.queue_id,
-        stored.body,
-        properties.set_values(stored.raw_properties, {properties.POP_CHECKPOINT: write_receipt(receipt)}),
-        stored.flag,
-        stored.sys_flag,
-        stored.born_timestamp,
-        stored.born_host,
-        stored.store_host,
-        stored.reconsume_times,
-        stored.prepared_transaction_offset,
+    encoded = properties.set_values(
+        stored.raw_properties, {properties.POP_CHECKPOINT: write_receipt(receipt)}
     )
+    message = stored.as_message(topic, stored.queue_id, encoded)
+    message.prepared_transaction_offset = stored.prepared_transaction_offset
     try:
         return record.encode(message, stored.queue_offset, stored.log_offset, stored.store_timestamp)
     except FormatError:

@@ -21,7 +21,6 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SendGroup
 
 FIRST_RETRY_LEVEL = 3
-MAX_TRIES = (1 << 31) - 1  # the highest number that a record can have
 
 
 class Retries:
@@ -103,18 +102,12 @@ class Retries:
             changes[properties.RETRY_TOPIC] = stored.topic
         if properties.ORIGIN_MESSAGE_ID not in known:
             changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
-        return Message(
-            stored.topic,
-            stored.queue_id,
-            stored.body,
-            properties.set_values(stored.raw_properties, changes),
-            stored.flag,
-            stored.sys_flag,
-            stored.born_timestamp,
-            stored.born_host,
-            self._parts.endpoint.store_host,
-            min(stored.reconsume_times + 1, MAX_TRIES),
+        message = stored.as_message(
+            stored.topic, stored.queue_id, properties.set_values(stored.raw_properties, changes)
         )
+        message.store_host = self._parts.endpoint.store_host
+        message.reconsume_times = min(stored.reconsume_times + 1, record.MAX_TRIES)
+        return message
 
     def _to_dead_letters(self, message: Message, group: str) -> None:
         """Change the message to a dead letter. REAL_TOPIC and REAL_QID of its last try stay, as in

@@ -8,33 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker_store.broker.pop.stored_records import records_of
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.formats.pop_records import MAX_MESSAGES, PopCheckpoint
-from broker_store.messages import GetRequest, GetStatus, Message
-
-MAX_TRIES = (1 << 31) - 1
+from broker_store.messages import Message
 
 
 def again(stored: record.StoredMessage, topic: str, checkpoint: PopCheckpoint) -> Message:
     """Return the message as it is stored in a retry topic."""
     encoded = stored.raw_properties
     if not stored.reconsume_times or properties.FIRST_POP_TIME not in stored.properties:
-        encoded = properties.set_values(encoded, {properties.FIRST_POP_TIME: str(checkpoint.key.pop_ms)})
-    return Message(
-        topic,
-        0,
-        stored.body,
-        # Without room for the time the message comes again without it
-        encoded if len(encoded) <= properties.MAX_BYTES else stored.raw_properties,
-        stored.flag,
-        stored.sys_flag,
-        stored.born_timestamp,
-        stored.born_host,
-        stored.store_host,
-        min(stored.reconsume_times + 1, MAX_TRIES),
-    )
+        encoded = stored.properties_with({properties.FIRST_POP_TIME: str(checkpoint.key.pop_ms)})
+    message = stored.as_message(topic, 0, encoded)
+    message.reconsume_times = min(stored.reconsume_times + 1, record.MAX_TRIES)
+    return message
 
 
 def is_stored_as(message: Message, stored: record.StoredMessage) -> bool:
@@ -59,13 +48,6 @@ def at_the_end(store: Store, topics: Iterable[str]) -> list[record.StoredMessage
             if not units or units[0][0] + units[0][1] != end:
                 break
             first, end = first - 1, units[0][0]
-        found: list[record.StoredMessage] = []
-        while first < high:
-            result = reads.get(GetRequest(topic, 0, first, max_count=high - first))
-            assert result is not None  # without a function to call, it waits for the disk
-            if result.status is GetStatus.FOUND:
-                found += record.decode_all(result.body, check_crc=False)
-            first = max(first + 1, result.next_offset)
-        if found:
+        if found := list(records_of(store, topic, 0, first, high)):
             return found
     return []

@@ -19,17 +19,16 @@ from dataclasses import dataclass
 
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
+from broker_store.broker.pop.stored_records import records_of
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import FormatError
 from broker_store.formats import pop_records, properties, record
 from broker_store.formats.pop_records import CHECKPOINT_TAG, REVIVE_GROUP
 from broker_store.formats.timer_log import TIMER_TOPIC
-from broker_store.messages import GetRequest, GetStatus
 
 Place = tuple[str, str, int]  # group, topic, queue id
 # Log that may lie between the saved and the present end of what the offsets include: a start reads it.
 MAX_UNSAVED_BYTES = 64 << 20
-_READ_AT_ONCE = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -147,12 +146,7 @@ class PopPositions:
                 low = middle + 1
             else:
                 high = middle
-        while low < end:
-            result = reads.get(GetRequest(topic, queue_id, low, max_count=_READ_AT_ONCE))
-            assert result is not None  # without a function to call, it waits for the disk
-            if result.status is GetStatus.FOUND:
-                yield from record.decode_all(result.body, check_crc=False)
-            low = max(low + 1, result.next_offset)
+        return records_of(self._store, topic, queue_id, low, end)
 
 
 def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> tuple[Place, int] | None:

@@ -19,14 +19,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.pop.again import again, at_the_end, is_stored_as
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive_log import ReviveLog
-from broker_store.broker.pop.revive_queue import InHand, Revived, ReviveFacts, ReviveQueue, checkpoint_of
+from broker_store.broker.pop.revive_queue import InHand, Revived, ReviveQueue, checkpoint_of
+from broker_store.broker.pop.stored_records import records_of
 from broker_store.broker.step_pacing import RETRY_MS
 from broker_store.broker.timer import Timer
 from broker_store.broker.timer_request import parse_long
@@ -62,16 +62,6 @@ UNREADABLE_RETRY_MS = 10_000
 REMEMBER_MS = 60_000
 
 
-class _Counts(NamedTuple):
-    """Names of the counts."""
-
-    acknowledged: int = 0
-    revived: int = 0
-    dropped: int = 0
-    invalid: int = 0
-    failures: int = 0
-
-
 class Revive:
     """Brings popped messages back. All methods run on the event loop, after `start`.
 
@@ -99,7 +89,9 @@ class Revive:
         self._retry_ms = 0
         self._started_ms = self._remember_until_ms = 0
         self._owed: list[tuple[PopKey, int, int]] = []  # acknowledgements that a kill prevented
-        self.counts = _Counts()._asdict()
+        # Messages but for `invalid`, records that could not be read, and `failures`. `dropped` are gone, or
+        # their topic or group is.
+        self.counts = dict.fromkeys(("acknowledged", "revived", "dropped", "invalid", "failures"), 0)
         self.on_ready: Callable[[], None] = lambda: None
         self.on_revived: Callable[[Revived], None] = lambda messages: None
 
@@ -136,26 +128,19 @@ class Revive:
         # The timer delivers again what was due since its saved time.
         since_ms = max(0, self._timer.slots.read_ms - LATER_MS)
         at = max(low, reads.times.offset_by_time(topic, queue.queue_id, since_ms))
-        while at < queue.read:
-            result = reads.get(GetRequest(topic, queue.queue_id, at, max_count=queue.read - at))
-            assert result is not None  # without a function to call, it waits for the disk
-            if result.status is GetStatus.FOUND:
-                for stored in record.decode_all(result.body, check_crc=False):
-                    checkpoint = checkpoint_of(stored)
-                    if checkpoint is not None:
-                        queue.remembered.add(checkpoint.identity)
-            at = max(at + 1, result.next_offset)
+        for stored in records_of(self._store, topic, queue.queue_id, at, queue.read):
+            checkpoint = checkpoint_of(stored)
+            if checkpoint is not None:
+                queue.remembered.add(checkpoint.identity)
 
     def _read_backlog(self) -> None:
         """Read all records that the revive log has now. Any thread, before the first step."""
         for queue in self._queues:
-            while queue.read < queue.backlog_end:
-                request = GetRequest(self._log.topic, queue.queue_id, queue.read, MAX_READ_PER_STEP)
-                result = self._store.reads.get(request)
-                assert result is not None  # without a function to call, it waits for the disk
-                before = queue.read
-                self._take_records(queue, result, 0)
-                queue.read = max(queue.read, before + 1)
+            for stored in records_of(
+                self._store, self._log.topic, queue.queue_id, queue.read, queue.backlog_end
+            ):
+                self._take_record(queue, stored)
+            queue.read = max(queue.read, queue.backlog_end)
 
     def _find_owed(self, left: list[record.StoredMessage]) -> None:
         """Find the pop checkpoints of messages that a kill left in a retry topic without their
@@ -451,14 +436,6 @@ class Revive:
                 queue.finished = finished
                 place = (REVIVE_GROUP, self._log.topic, queue.queue_id)
                 self._positions.move(place, finished, self._store.log.wrote, queue.put_end)
-
-    def facts(self) -> ReviveFacts:
-        reads, topic = self._store.reads, self._log.topic
-        return ReviveFacts(
-            unread=sum(reads.max_offset(topic, queue.queue_id) - queue.read for queue in self._queues),
-            in_hand=sum(len(queue.in_hand) for queue in self._queues),
-            **self.counts,
-        )
 
 
 def _holds(queue: ReviveQueue, checkpoint: PopCheckpoint) -> bool:

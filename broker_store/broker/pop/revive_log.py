@@ -48,14 +48,14 @@ class ReviveLog:
     ) -> PutResult:
         """Store a pop checkpoint. `next_offset` is where the group's next pop of the queue begins, None if
         this is not the record of a pop."""
-        told = {
+        values = {
             properties.TAGS: CHECKPOINT_TAG,
             properties.UNIQUE_KEY: pop_records.checkpoint_id(checkpoint.key),
             properties.TIMER_DELIVER_MS: str(checkpoint.revive_ms - AHEAD_MS),
         }
         if next_offset is not None:
-            told[NEXT_OFFSET] = str(next_offset)
-        return self._put(pop_records.encode_checkpoint(checkpoint), queue_id, told)
+            values[NEXT_OFFSET] = str(next_offset)
+        return self._put(pop_records.encode_checkpoint(checkpoint), queue_id, values)
 
     def put_ack(self, key: PopKey, offsets: Sequence[int], queue_id: int, due_ms: int) -> PutResult:
         """Store an acknowledgement of messages of a pop checkpoint. `due_ms` is when they would be visible
@@ -66,23 +66,23 @@ class ReviveLog:
         else:
             body, tag = pop_records.encode_batch_ack(key, offsets), BATCH_ACK_TAG
             unique_key = pop_records.batch_ack_id(key, offsets)
-        told = {
+        values = {
             properties.TAGS: tag,
             properties.UNIQUE_KEY: unique_key,
             properties.TIMER_DELIVER_MS: str(due_ms),
         }
-        return self._put(body, queue_id, told)
+        return self._put(body, queue_id, values)
 
-    def _put(self, body: bytes, queue_id: int, told: dict[str, str]) -> PutResult:
+    def _put(self, body: bytes, queue_id: int, values: dict[str, str]) -> PutResult:
         host = self._host()
         message = Message(
             self.topic,
             queue_id,
             body,
-            properties.encode(told),
+            properties.encode(values),
             born_timestamp=self._clock(),
             born_host=host,
             store_host=host,
         )
-        refused = self._admission.schedule(message, told)
+        refused = self._admission.schedule(message, values)
         return PutResult(refused) if refused is not None else self._store.appender.put(message)

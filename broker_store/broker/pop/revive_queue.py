@@ -52,19 +52,6 @@ class ReviveQueue:
     remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviveFacts:
-    """The state of the revive log's reader. Counts are since the start."""
-
-    unread: int  # records of the revive log
-    in_hand: int  # pop checkpoints
-    acknowledged: int  # messages
-    revived: int  # messages that came again
-    dropped: int  # messages that are gone, or whose topic or group is
-    invalid: int  # records that could not be read
-    failures: int
-
-
 class Revived(NamedTuple):
     """Messages of one topic that came again for a group: `size` is that of their bodies. They may be read
     when `log_end` is confirmed."""
