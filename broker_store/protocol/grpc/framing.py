@@ -15,7 +15,7 @@ from broker_store.errors import PeerError
 from broker_store.protocol.http2.fields import encode_fields
 
 PREFIX_BYTES = 5
-# Of a call that goes on: commands of a client, of which one may have a message.
+# Of a call that goes on: a client may send the stacks of all its threads.
 MAX_LONG_MESSAGE_BYTES = 8 << 20
 
 _PREFIX = struct.Struct(">BI")
@@ -67,17 +67,25 @@ def with_prefix(message: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts the pieces of a call's body into messages."""
+    """Cuts the pieces of a call's body into messages. `kept` are the bytes of one that is not complete."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("kept", "_parts", "_wanted")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.kept = 0
+        self._parts: list[bytes] = []
+        self._wanted = PREFIX_BYTES  # below so many bytes no message is complete
 
     def read(self, piece: bytes) -> list[bytes]:
         """Return the messages that are complete with this piece. Raises GrpcError."""
-        data = self._rest + piece
+        self._parts.append(piece)
+        self.kept += len(piece)
+        # Pieces of a long message are joined once, not with each further piece.
+        if self.kept < self._wanted:
+            return []
+        data = b"".join(self._parts)
         found: list[bytes] = []
+        wanted = PREFIX_BYTES
         at = 0
         while len(data) - at >= PREFIX_BYTES:
             compressed, length = _PREFIX.unpack_from(data, at)
@@ -90,10 +98,12 @@ class MessageReader:
                 )
             end = at + PREFIX_BYTES + length
             if end > len(data):
+                wanted += length
                 break
             found.append(data[at + PREFIX_BYTES : end])
             at = end
-        self._rest = data[at:]
+        self._parts = [data[at:]]
+        self.kept, self._wanted = len(data) - at, wanted
         return found
 
 

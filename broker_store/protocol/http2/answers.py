@@ -20,6 +20,7 @@ class Answers:
     def __init__(self, now_s: float):
         self.streams: dict[int, Stream] = {}
         self.buffered = 0  # bytes of unfinished bodies
+        self._unfinished: dict[int, float] = {}  # streams with such bodies, and since when; the oldest first
         self.queued = 0  # bytes that wait for a window of the peer
         self._out: list[bytes] = []
         self._window = f.DEFAULT_WINDOW
@@ -147,6 +148,7 @@ class Answers:
     def _forget(self, stream: Stream) -> None:
         if self.streams.pop(stream.id, None) is not None:
             self.buffered -= stream.received
+            self._unfinished.pop(stream.id, None)
             self.queued -= sum(map(len, stream.queue))
             stream.queue.clear()
             stream.parts.clear()

@@ -81,6 +81,7 @@ class Connection(Answers):
         self._now_s = now_s
         self._out += [settings_frame(_OUR_SETTINGS), window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW)]
         self._rest = b""
+        self._rest_since_s = 0.0
         self._has_preface = self._has_settings = False
         self._decoder = FieldDecoder()
         self._last = 0  # highest stream of the peer
@@ -116,7 +117,7 @@ class Connection(Answers):
         try:
             if not self._has_preface:
                 if len(data) < len(PREFACE) and PREFACE.startswith(data):
-                    self._rest = data
+                    self._keep_rest(data, is_new=False)
                     return events
                 if not data.startswith(PREFACE):
                     raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the first bytes are not those of HTTP/2")
@@ -157,12 +158,37 @@ class Connection(Answers):
                 raise Http2Error(
                     ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes, most is {MAX_PAYLOAD_BYTES}"
                 )
-        self._rest = data[done:] if done else data
+        self._keep_rest(data[done:] if done else data, is_new=done > 0)
+
+    def _keep_rest(self, rest: bytes, *, is_new: bool) -> None:
+        if is_new or not self._rest:
+            self._rest_since_s = self._now_s
+        self._rest = rest
 
     @property
     def kept(self) -> int:
         """Return the bytes of unfinished frames, header blocks and bodies."""
         return len(self._rest) + self._block_bytes + self.buffered
+
+    def unfinished_since(self) -> float | None:
+        """Return when the first byte came of the oldest unfinished frame, header block, request or message
+        (those that `keep` counts). None if all are complete."""
+        oldest_s = next(iter(self._unfinished.values()), None)
+        if not self._rest and not self._block:
+            return oldest_s
+        return self._rest_since_s if oldest_s is None else min(oldest_s, self._rest_since_s)
+
+    def keep(self, stream: Stream, size: int) -> None:
+        """Count the bytes that the caller keeps of a long request: those of a message that is not
+        complete."""
+        if stream.id not in self.streams:
+            return
+        if size <= stream.received:
+            self._unfinished.pop(stream.id, None)
+        if size:
+            self._unfinished.setdefault(stream.id, self._now_s)
+        self.buffered += size - stream.received
+        stream.received = size
 
     def _spend(self, what: str) -> None:
         if not self._idle_frames.spend(1, self._now_s):
@@ -247,6 +273,8 @@ class Connection(Answers):
             self._events.append(Opened(stream))
         if flags & f.FLAG_END_STREAM:
             self._request_complete(stream)
+        elif not is_long:
+            self._unfinished[number] = self._now_s
 
     def _trailers(self, number: int, flags: int) -> None:
         """End a request by a second header block. Its fields are not used."""
@@ -315,6 +343,7 @@ class Connection(Answers):
         if stream.is_long:
             self._events.append(Finished(stream))
             return
+        self._unfinished.pop(stream.id, None)
         parts, stream.parts = stream.parts, []
         self.buffered -= stream.received
         stream.received = 0

@@ -20,7 +20,7 @@ class Stream:
         self.fields = fields
         self.is_long = is_long  # its request is given piece by piece
         self.parts: list[bytes] = []  # of the body, until it is complete
-        self.received = 0  # bytes of the body
+        self.received = 0  # bytes that are kept of the body
         self.window = window  # bytes that may be sent
         self.credit = credit  # bytes that the peer may send
         self.unacknowledged = 0  # bytes that came since the last WINDOW_UPDATE

@@ -80,7 +80,7 @@ class GrpcChannel(asyncio.Protocol):
 
     __slots__ = (
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "last_s",
-        "closed", "frame_since_s", "_kept", "_is_receiving", "_is_scheduled", "_is_paused", "_queued",
+        "closed", "_kept", "_is_receiving", "_is_scheduled", "_is_paused", "_resumed_s", "_queued",
         "_queued_since_s",
     )  # fmt: skip
 
@@ -94,9 +94,9 @@ class GrpcChannel(asyncio.Protocol):
         self.connection = Connection(handler.is_long, self.last_s, scan_frames)
         self.transport: asyncio.Transport | None = None
         self.closed = False
-        self.frame_since_s = 0.0
         self._kept = 0
         self._is_receiving = self._is_scheduled = self._is_paused = False
+        self._resumed_s = 0.0
         self._queued = 0
         self._queued_since_s = 0.0
 
@@ -126,10 +126,6 @@ class GrpcChannel(asyncio.Protocol):
             self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
             return
         kept = connection.kept
-        if not kept:
-            self.frame_since_s = 0.0
-        elif events or not self.frame_since_s:
-            self.frame_since_s = now_s
         if kept != self._kept:
             self._keep(kept)
 
@@ -183,6 +179,7 @@ class GrpcChannel(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self._resumed_s = self.loop.time()
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -204,6 +201,10 @@ class GrpcChannel(asyncio.Protocol):
         """Begin the answer to a long call."""
         self.connection.begin(stream, HEAD)
         self._schedule()
+
+    def keep(self, stream: Stream, size: int) -> None:
+        """Count the bytes of a message of a long call that is not complete."""
+        self.connection.keep(stream, size)
 
     def send(self, stream: Stream, message: bytes) -> None:
         """Send a message of the answer to a long call."""
@@ -281,8 +282,11 @@ class GrpcChannel(asyncio.Protocol):
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
         """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
         None."""
-        if self.frame_since_s and not self._is_paused and now_s - self.frame_since_s > FRAME_TIMEOUT_S:
-            return "slow frame", now_s - self.frame_since_s, FRAME_TIMEOUT_S
+        since_s = self.connection.unfinished_since()
+        if since_s is not None and not self._is_paused:
+            unfinished_s = now_s - max(since_s, self._resumed_s)  # the time without reading does not count
+            if unfinished_s > FRAME_TIMEOUT_S:
+                return "slow frame", unfinished_s, FRAME_TIMEOUT_S
         if self._queued and now_s - self._queued_since_s > WINDOW_TIMEOUT_S:
             return "peer does not read", now_s - self._queued_since_s, WINDOW_TIMEOUT_S
         if now_s - self.last_s > IDLE_TIMEOUT_S:

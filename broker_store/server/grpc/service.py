@@ -185,6 +185,7 @@ class Service:
             answers = telemetry.received(piece)
         except DecodeError:
             raise GrpcError(GrpcStatus.INTERNAL, "a command that cannot be read") from None
+        channel.keep(stream, telemetry.kept)
         for answer in answers:
             channel.send(stream, answer.SerializeToString())
 

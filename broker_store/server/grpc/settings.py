@@ -31,6 +31,11 @@ class Telemetry:
         self._reader = MessageReader()
         self._max_body = max_body
 
+    @property
+    def kept(self) -> int:
+        """Return the bytes of a command that is not complete."""
+        return self._reader.kept
+
     def received(self, piece: bytes) -> list[TelemetryCommand]:
         """Return the answers to the commands that are complete with this piece."""
         answers: list[TelemetryCommand] = []

@@ -55,3 +55,13 @@ def test_a_failure_has_its_text_in_percent_encoding():
     assert Decoder().decode(failed(error, has_answer=True)) == trailers
     head = [(":status", "200"), ("content-type", "application/grpc")]
     assert Decoder().decode(failed(error)) == head + trailers
+
+
+def test_the_bytes_of_an_unfinished_message_are_counted_and_joined_once():
+    reader = MessageReader()
+    data = with_prefix(bytes(100_000))
+    for at in range(0, 100_000, 1_000):
+        assert reader.read(data[at : at + 1_000]) == []
+        assert reader.kept == at + 1_000
+    assert len(reader._parts) == 100  # the first piece has the length; no further one is joined
+    assert reader.read(data[100_000:] + b"\0\0") == [bytes(100_000)] and reader.kept == 2

@@ -371,6 +371,52 @@ def test_over_time_frames_without_a_request_are_allowed_again():
     assert server.connection.failure is None
 
 
+def test_what_is_unfinished_has_the_time_of_its_first_byte():
+    server = Server(hold=True)
+    unfinished_since = server.connection.unfinished_since
+
+    def receive(now_s: float, data: bytes) -> None:
+        server.now_s = now_s
+        server.receive(data)
+
+    receive(1.0, BEGIN[:10])
+    assert unfinished_since() == 1.0
+    receive(2.0, BEGIN[10:])
+    assert unfinished_since() is None
+    receive(3.0, headers(1, f.FLAG_END_HEADERS))
+    for number in range(5, 50, 4):  # whole requests beside it do not make it younger
+        receive(float(number), headers(number) + frame(f.DATA, 0, 1, bytes(300)) + headers(number + 2)[:5])
+        assert unfinished_since() == 3.0
+        receive(number + 0.5, headers(number + 2)[5:])
+    receive(60.0, frame(f.DATA, f.FLAG_END_STREAM, 1, b"x"))
+    assert unfinished_since() is None
+    receive(61.0, frame(f.HEADERS, 0, 201, BLOCK))
+    assert unfinished_since() == 61.0
+    receive(62.0, frame(f.CONTINUATION, f.FLAG_END_HEADERS, 201))
+    assert unfinished_since() == 62.0
+    receive(63.0, frame(f.RST_STREAM, 0, 201, bytes(4)))
+    assert unfinished_since() is None
+
+
+def test_the_unfinished_messages_of_a_long_request_are_counted():
+    server = Server()
+    server.receive(BEGIN + headers(1, f.FLAG_END_HEADERS, encode_fields([*FIELDS[:2], (":path", LONG)])))
+    connection = server.connection
+    (stream,) = connection.streams.values()
+    server.now_s = 5.0
+    server.receive(frame(f.DATA, 0, 1, bytes(300)))
+    connection.keep(stream, 300)
+    server.now_s = 6.0
+    server.receive(frame(f.DATA, 0, 1, bytes(300)))
+    connection.keep(stream, 600)
+    assert connection.kept == 600 and connection.unfinished_since() == 5.0
+    connection.keep(stream, 10)  # a message was complete, and another one began
+    assert connection.kept == 10 and connection.unfinished_since() == 6.0
+    server.receive(frame(f.RST_STREAM, 0, 1, bytes(4)))
+    connection.keep(stream, 20)
+    assert connection.kept == 0 and connection.unfinished_since() is None
+
+
 def fuzz_valid(seed: int, operations: int, scan) -> None:
     """A client does what it may at random, its bytes arrive in random pieces, and every request is
     answered."""

@@ -369,6 +369,38 @@ async def test_unfinished_requests_of_all_connections_are_bounded(opened, monkey
     assert (await port.send(message(bytes(1_000)))).status.code == Code.OK
 
 
+async def test_unfinished_commands_of_all_connections_are_bounded(opened, monkeypatch):
+    port = await opened()
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 100_000)
+    call = port.channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
+    with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+        await call.write(bytes(1 << 20))  # within the bound of a command
+        await call.read()
+    assert port.parts.statistics.refusals.counts()["unfinished frames"]
+    assert (await port.send(message())).status.code == Code.OK
+    assert port.port.kept_bytes == 0
+
+
+async def test_a_request_that_does_not_end_is_overdue_however_many_do(opened):
+    port = await opened()
+    await port.call("QueryRoute", route())
+    (connection,) = port.port.channels
+    endless = port.channel.stream_unary("/apache.rocketmq.v2.MessagingService/SendMessage")(metadata=METADATA)
+    await endless.write(b"x" * 300)
+    while not connection._kept:
+        await asyncio.sleep(0.001)
+    now_s = asyncio.get_running_loop().time()
+    await port.call("QueryRoute", route())
+    assert connection.overdue(now_s) is None
+    assert connection.overdue(now_s + channel_module.FRAME_TIMEOUT_S + 1)[0] == "slow frame"
+    connection.pause_writing()
+    assert connection.overdue(now_s + channel_module.FRAME_TIMEOUT_S + 1) is None
+    connection.resume_writing()
+    endless.cancel()
+    await port.call("QueryRoute", route())
+    assert connection.overdue(now_s + channel_module.FRAME_TIMEOUT_S + 1) is None
+
+
 async def test_one_connection_too_many_is_closed(opened):
     port = await opened(max_connections=1)
     assert (await port.call("QueryRoute", route())).status.code == Code.OK
