@@ -167,6 +167,12 @@ class GetResult:
     count: int = 0
     cold: bool = False
 
+    def skipped_to(self, offset: int) -> int | None:
+        """Return where to read on after a read at `offset` that found nothing: after records that are gone or
+        damaged. None if the read made no progress, because the readers are busy."""
+        following = self.next_offset + (self.status is GetStatus.MESSAGE_DAMAGED)
+        return following if following > offset else None
+
 
 class DamagedRecord(NamedTuple):
     """A damaged record to which an entry of the index leads, and its damage in words."""

@@ -359,10 +359,8 @@ class Timer:
 
     def _take_result(self, result: GetResult, now_ms: int) -> None:
         if result.status is not GetStatus.FOUND:
-            # Skip records that are gone or damaged; repeat a read that made no progress (the readers are
-            # busy).
-            following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
-            if following <= self._queue_offset:
+            following = result.skipped_to(self._queue_offset)
+            if following is None:
                 self._retry_ms = now_ms + RETRY_MS
             else:
                 self._queue_offset = following

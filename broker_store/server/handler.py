@@ -37,3 +37,30 @@ class Refusal(Exception):
         self.cause = cause or ResponseCode(code).name.lower().replace("_", " ")
         self.fields: dict[str, str] = {}
         super().__init__(remark)
+
+
+def no_topic(topic: str) -> Refusal:
+    """Return the refusal of a request for a topic that does not exist."""
+    return Refusal(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist, apply first please! {FAQ}", "no topic"
+    )
+
+
+def no_queue(code: ResponseCode, topic: str, queue_id: int, read_queues: int, channel: Channel) -> Refusal:
+    """Return the refusal of a read of a queue that its topic does not have."""
+    return Refusal(
+        code,
+        f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{read_queues}] "
+        f"consumer:[/{channel.remote}]",
+        "queue id",
+        value=queue_id,
+        limit=read_queues - 1,
+    )
+
+
+def no_group(group: str) -> Refusal:
+    """Return the refusal of a request of a group that does not exist and is not created."""
+    return Refusal(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        f"subscription group [{group:.120}] does not exist, {FAQ}",
+    )

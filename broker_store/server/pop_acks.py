@@ -19,9 +19,14 @@ from broker_store.protocol.pop import (
     topic_of,
 )
 from broker_store.server.channel import Channel
-from broker_store.server.handler import FAQ, Handlers, Refusal
+from broker_store.server.handler import Handlers, Refusal, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_checks import check_invisible_time, no_order
 from broker_store.server.send_group import ANSWERS
+from broker_store.turns import in_turns
+
+# Puts of a batch of acknowledgements between two readings of the clock.
+PUTS_AT_ONCE = 8
 
 
 def not_stored(status: PutStatus) -> tuple[int, str]:
@@ -67,21 +72,22 @@ class PopAcks:
         due_ms = receipt.pop_ms + receipt.invisible_ms
         return self._parts.revive_log.put_ack(key, [header.offset], receipt.revive_queue, due_ms)
 
-    def batch_ack(self, command: Command, channel: Channel) -> Command | None:
-        """Store that messages of several pops were consumed. All entries are checked before one is
-        stored."""
+    async def batch_ack(self, command: Command, channel: Channel) -> Command | None:
+        """Store that messages of several pops were consumed. All entries are checked before one is stored.
+        In turns: each entry is a record."""
         acks = read_batch_ack(command.body)
         if not acks:
             return command.answer(ResponseCode.NO_MESSAGE, "there are no acks in the body")
-        ready = [(ack, self._check_batch(ack, channel)) for ack in acks]
+        ready: list[tuple[BatchAck, list[int]]] = []
+        async for some in in_turns(acks):
+            checked = [(ack, self._check_batch(ack, channel)) for ack in some]
+            ready += [entry for entry in checked if entry[1]]
         last: PutResult | None = None
-        for ack, offsets in ready:
-            if not offsets:
-                continue
-            put = self._put_batch(ack, offsets)
-            if not put.ok:
-                return self._refused(command, channel, put)
-            last = put
+        async for entries in in_turns(ready, PUTS_AT_ONCE):
+            for ack, offsets in entries:
+                last = self._put_batch(ack, offsets)
+                if not last.ok:
+                    return self._refused(command, channel, last)
         if last is None:
             return command.answer(ResponseCode.NO_MESSAGE, "no offset of the acks is in its queue")
         self._answer_later(command, channel, last)
@@ -117,15 +123,7 @@ class PopAcks:
         self._check_queue(header.topic, header.queue_id, channel)
         self._check_revive_queue(receipt.revive_queue)
         self._check_offset(header.topic, header.queue_id, header.offset, is_after=True)
-        limit_ms = parts.settings.timer_max_delay_sec * 1000
-        if not 0 <= header.invisible_time <= limit_ms:
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"invisibleTime must be 0 to {limit_ms} ms, which timerMaxDelaySec sets",
-                "invisible time",
-                value=header.invisible_time,
-                limit=limit_ms,
-            )
+        check_invisible_time(parts, header.invisible_time, least=0)
         # Two changes in one millisecond must not have the same key: the second acknowledges the first.
         pop_ms = max(parts.clock(), receipt.pop_ms + 1)
         key = PopKey(
@@ -161,28 +159,13 @@ class PopAcks:
     def _check_queue(self, topic: str, queue_id: int, channel: Channel) -> None:
         config = self._parts.topics.get(topic)
         if config is None:
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic:.255}] not exist, apply first please! {FAQ}",
-                "no topic",
-            )
+            raise no_topic(topic)
         if not 0 <= queue_id < config.read_queues:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{config.read_queues}] consumer:[/{channel.remote}]",
-                "queue id",
-                value=queue_id,
-                limit=config.read_queues - 1,
-            )
+            raise no_queue(ResponseCode.MESSAGE_ILLEGAL, topic, queue_id, config.read_queues, channel)
 
     def _check_revive_queue(self, queue_id: int) -> None:
         if queue_id == ORDER_REVIVE_QUEUE:
-            raise Refusal(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "pop in order is not supported: this broker keeps no order info of groups",
-                "pop in order",
-            )
+            raise no_order()
         queues = self._parts.revive.queues
         if not 0 <= queue_id < queues:
             raise Refusal(

@@ -15,7 +15,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel
-from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.handler import Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES, Pop
 from broker_store.server.pull_checks import no_filter
@@ -33,16 +33,30 @@ def check_pop(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
     """Return a pop. Raises Refusal if it is not allowed."""
     header = read_header(RequestCode.POP_MESSAGE, command.fields)
     pop = _check(parts, command, channel, header, header.max_msg_nums, header.invisible_time)
-    if header.invisible_time <= 0 or header.invisible_time > parts.settings.timer_max_delay_sec * 1000:
-        limit_ms = parts.settings.timer_max_delay_sec * 1000
+    check_invisible_time(parts, header.invisible_time, least=1)
+    return pop._replace(init_mode=header.init_mode)
+
+
+def check_invisible_time(parts: BrokerParts, invisible_ms: int, *, least: int) -> None:
+    """Raise Refusal for an invisible time that is not `least` to the longest time of the timer."""
+    limit_ms = parts.settings.timer_max_delay_sec * 1000
+    if not least <= invisible_ms <= limit_ms:
         raise Refusal(
             ResponseCode.INVALID_PARAMETER,
-            f"invisibleTime must be 1 to {limit_ms} ms, which timerMaxDelaySec sets",
+            f"invisibleTime must be {least} to {limit_ms} ms, which timerMaxDelaySec sets",
             "invisible time",
-            value=header.invisible_time,
+            value=invisible_ms,
             limit=limit_ms,
         )
-    return pop._replace(init_mode=header.init_mode)
+
+
+def no_order() -> Refusal:
+    """Return the refusal of a request of a consumer that pops in order."""
+    return Refusal(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        "pop in order is not supported: this broker keeps no order info of groups",
+        "pop in order",
+    )
 
 
 def check_peek(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
@@ -89,19 +103,11 @@ def _check(
     if parts.store_settings.broker_role == "SLAVE":
         raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave gives no messages to pops", "slave")
     if getattr(header, "order", None):
-        raise Refusal(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            "pop in order is not supported: this broker keeps no order info of groups",
-            "pop in order",
-        )
+        raise no_order()
     config = parts.topics.get(header.topic)
     if config is None:
         check_topic(header.topic)
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            "no topic",
-        )
+        raise no_topic(header.topic)
     if not config.perm & PERM_READ:
         raise Refusal(
             ResponseCode.NO_PERMISSION,
@@ -109,20 +115,12 @@ def _check(
             "permission",
         )
     if not ALL_QUEUES <= header.queue_id < config.read_queues:
-        raise Refusal(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{config.read_queues}] consumer:[/{channel.remote}]",
-            "queue id",
-            value=header.queue_id,
-            limit=config.read_queues - 1,
+        raise no_queue(
+            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, channel
         )
     group = parts.groups.find_or_create(header.consumer_group, (command, channel))
     if group is None:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
-        )
+        raise no_group(header.consumer_group)
     if not group.consume_enable:
         raise Refusal(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.name}", "permission"

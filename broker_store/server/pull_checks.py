@@ -16,7 +16,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import PullHeader
 from broker_store.server.channel import Channel
-from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.handler import FAQ, Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pull import Pull
 
@@ -40,30 +40,17 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
         group is None
         and (group := parts.groups.find_or_create(header.consumer_group, (command, channel))) is None
     ):
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{header.consumer_group:.120}] does not exist, {FAQ}",
-        )
+        raise no_group(header.consumer_group)
     if not group.consume_enable:
         raise _forbidden(_BY_GROUP, f"subscription group no permission, {group.name}")
     if config is None:
         check_topic(header.topic)
-        raise Refusal(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            "no topic",
-        )
+        raise no_topic(header.topic)
     if not config.perm & PERM_READ:
         raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < config.read_queues:
-        raise Refusal(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-            f"topicConfig.readQueueNums:[{config.read_queues}] "
-            f"consumer:[/{channel.remote}]",
-            "queue id",
-            value=header.queue_id,
-            limit=config.read_queues - 1,
+        raise no_queue(
+            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, channel
         )
     subscription = _subscription(parts, header, group)
     tag_codes = None if subscription.class_filter else subscription.tag_codes

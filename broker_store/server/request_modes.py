@@ -12,7 +12,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.channel import Channel
-from broker_store.server.handler import FAQ, Handlers, Refusal
+from broker_store.server.handler import Handlers, Refusal, no_topic
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES
 
@@ -41,11 +41,7 @@ class RequestModeHandlers:
         check_topic(topic)
         check_group(group)
         if self._parts.topics.get(topic) is None:
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic}] not exist, apply first please! {FAQ}",
-                "no topic",
-            )
+            raise no_topic(topic)
         try:
             mode = mode_of(request)
         except FormatError as error:

@@ -1,5 +1,7 @@
 """server.pop, server.pop_acks: pops, acknowledgements, invisible times, over the wire and with the timer."""
 
+import asyncio
+
 import pytest
 
 from broker_store.broker.topics import TopicConfig
@@ -12,6 +14,7 @@ from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from broker_store.server.router import Router
 from tests.support.broker_harness import FakeChannel, Harness, turns
+from tests.support.loop_turns import in_short_turns
 from tests.support.wire_samples import sample
 
 REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -761,3 +764,23 @@ async def test_a_deleted_topic_takes_the_retry_topics_of_its_pops_along():
     assert harness.parts.topics.get("%RETRY%CG_Other") is not None
     run(harness, 20_000)
     assert harness.parts.topics.get(RETRY) is None
+
+
+async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
+    """One of 2,000 kept the loop for a tenth of a second."""
+    harness = stocked(b"a")
+    entry = {
+        "c": "CG", "t": "TopicX", "r": "0", "so": 0, "q": 1, "rq": 3, "pt": harness.now_ms, "it": 10_000,
+        "b": pop.write_bits([0]),
+    }  # fmt: skip
+    body = fastjson.dumps({"brokerName": "broker-a", "acks": [entry] * 2_000})
+
+    async def acknowledge(number: int) -> None:
+        harness.request(200151, body)
+        while len(harness.channel.answers) <= number:
+            await asyncio.sleep(0)
+
+    # Stored at once it was the whole of a turn; the reading of the body still is, a tenth of the work.
+    await in_short_turns(monkeypatch, acknowledge, lambda longest: longest.ms < 0.3 * longest.all_ms)
+    assert {answer.code for answer in harness.channel.answers} == {0}
+    assert len(harness.store.messages(TIMER_TOPIC, 0)) % 2_000 == 0

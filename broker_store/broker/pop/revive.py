@@ -252,10 +252,8 @@ class Revive:
 
     def _take_records(self, queue: ReviveQueue, result: GetResult, now_ms: int) -> None:
         if result.status is not GetStatus.FOUND:
-            # Skip records that are gone or damaged; repeat a read that made no progress (the readers are
-            # busy).
-            following = result.next_offset + (result.status is GetStatus.MESSAGE_DAMAGED)
-            if following <= queue.read:
+            following = result.skipped_to(queue.read)
+            if following is None:
                 self._retry_ms = now_ms + RETRY_MS
             else:
                 queue.read = following
