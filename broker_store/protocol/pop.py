@@ -168,9 +168,3 @@ def _bits(value: object) -> tuple[int, ...]:
     if len(found) > MAX_MESSAGES:
         raise FieldError("b", len(found), f"at most {MAX_MESSAGES} messages")
     return found
-
-
-def write_bits(numbers: Sequence[int]) -> str:
-    """Return the base64 of the Java BitSet of these numbers."""
-    bits = sum({1 << number for number in numbers})
-    return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()

@@ -59,7 +59,6 @@ def test_a_batch_is_read():
     body = fastjson.dumps({"brokerName": "b", "acks": [ACK, ACK | {"r": "0"}]})
     first, second = pop.read_batch_ack(body)
     assert first == BatchAck("T", "g", 1, 10, 2, 3, 5, 1000, (0, 2, 9)) and second.kind == 0
-    assert pop.write_bits([0, 2, 9]) == "BQI=" and pop.write_bits([]) == ""
 
 
 @pytest.mark.parametrize(

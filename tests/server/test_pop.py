@@ -13,6 +13,7 @@ from broker_store.protocol.pop import Receipt
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
 from broker_store.server.router import Router
+from tests.support.bit_set import write_bits
 from tests.support.broker_harness import FakeChannel, Harness, turns
 from tests.support.loop_turns import in_short_turns
 from tests.support.wire_samples import sample
@@ -254,7 +255,7 @@ async def test_a_batch_of_acks():
     fields = answer.fields
     entry = {
         "c": "CG", "t": "TopicX", "r": "0", "so": 0, "q": 1, "rq": int(fields["reviveQid"]), "pt": int(fields["popTime"]),
-        "it": 10_000, "b": pop.write_bits([0, 2]),
+        "it": 10_000, "b": write_bits([0, 2]),
     }  # fmt: skip
     body = fastjson.dumps({"brokerName": "broker-a", "acks": [entry]})
     assert (await harness.ask(200151, body)).code == 0
@@ -771,7 +772,7 @@ async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
     harness = stocked(b"a")
     entry = {
         "c": "CG", "t": "TopicX", "r": "0", "so": 0, "q": 1, "rq": 3, "pt": harness.now_ms, "it": 10_000,
-        "b": pop.write_bits([0]),
+        "b": write_bits([0]),
     }  # fmt: skip
     body = fastjson.dumps({"brokerName": "broker-a", "acks": [entry] * 2_000})
 
