@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
@@ -29,6 +30,9 @@ from broker_store.formats.timer_log import TIMER_TOPIC
 Place = tuple[str, str, int]  # group, topic, queue id
 # Log that may lie between the saved and the present end of what the offsets include: a start reads it.
 MAX_UNSAVED_BYTES = 64 << 20
+# Before the newest record, where the offsets were saved before the first pop. They are saved a few seconds
+# after it, or as soon as the disk allows; without pops they may be days old, and the timer topic long.
+MAX_UNSAVED_MS = 600_000
 
 
 @dataclass(slots=True, eq=False)
@@ -131,22 +135,32 @@ class PopPositions:
         """Return the records of a queue at or after a log offset, in order.
 
         None as the offset means that no pop was included when the offsets were saved: then the records
-        stored since are returned.
+        stored since are returned, at most those of MAX_UNSAVED_MS.
         """
+        first = self._first_since_save if begin is None else partial(self._first_at, begin)
+        end = self._store.reads.max_offset(topic, queue_id)
+        return records_of(self._store, topic, queue_id, first(topic, queue_id), end)
+
+    def _first_since_save(self, topic: str, queue_id: int) -> int:
+        reads = self._store.reads
+        end = reads.max_offset(topic, queue_id)
+        newest = next(records_of(self._store, topic, queue_id, end - 1, end), None) if end else None
+        since_ms = self._offsets.data_version.timestamp
+        if newest is not None:
+            since_ms = max(since_ms, newest.store_timestamp - MAX_UNSAVED_MS)
+        return reads.times.offset_by_time(topic, queue_id, since_ms)
+
+    def _first_at(self, begin: int, topic: str, queue_id: int) -> int:
         reads = self._store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
-        end = high
-        if begin is None:
-            saved_ms = self._offsets.data_version.timestamp
-            low = high = reads.times.offset_by_time(topic, queue_id, saved_ms)
-        while begin is not None and low < high:
+        while low < high:
             middle = (low + high) // 2
             units = reads.read_units(topic, queue_id, middle, 1)
             if units and units[0][0] < begin:
                 low = middle + 1
             else:
                 high = middle
-        return records_of(self._store, topic, queue_id, low, end)
+        return low
 
 
 def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> tuple[Place, int] | None:

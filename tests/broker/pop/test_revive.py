@@ -6,7 +6,7 @@ import pytest
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.offsets import Offsets
-from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.positions import MAX_UNSAVED_MS, PopPositions
 from broker_store.broker.pop.revive import GRACE_MS, MAX_REVIVED_PER_STEP, UNREADABLE_RETRY_MS, Revive
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.broker.timer import Timer
@@ -511,3 +511,22 @@ def test_timer_topic_is_where_records_wait():
     world = World(1)
     world.pop(0, 1)
     assert world.store.max_offset(TIMER_TOPIC, 0) == 1 and world.store.max_offset(LOG, 0) == 0
+
+
+def test_a_start_without_pops_before_reads_what_is_newer_than_ten_minutes():
+    """Of a store whose offsets were last saved days ago it read the whole timer topic."""
+    world = World(3)
+    world.save()
+    for _ in range(50):
+        world.store.put(Message(TIMER_TOPIC, 0, b"old"))
+    world.now_ms += 2 * MAX_UNSAVED_MS
+    world.pop(0, 2)
+    counted = []
+    get = world.store.reads.get
+    world.store.reads.get = lambda request, *done: counted.append(get(request, *done)) or counted[-1]
+    offsets = Offsets(clock=lambda: world.now_ms)
+    offsets.load(world.saved)
+    offsets.commit("CG", "TopicX", 1, 0)
+    assert PopPositions(world.store, offsets).restore(LOG, 8, lambda topic: True) == 1
+    assert offsets.query("CG", "TopicX", 1) == 2
+    assert sum(result.count for result in counted) < 10
