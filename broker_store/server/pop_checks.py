@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from broker_store.broker import filters
@@ -18,15 +17,13 @@ from broker_store.server.channel import Channel
 from broker_store.server.handler import Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES, Pop
-from broker_store.server.pull_checks import no_filter
+from broker_store.server.pull_checks import no_filter, parse_subscription, unparsed
 
 # A client waits some seconds longer than it asks for; a request that is this much older has no reader.
 MAX_LATE_MS = 500
 # As for pulls: more than the idle limit of a connection would have no effect.
 MAX_POLL_MS = 100_000
 FROM_MIN = 0  # initMode
-
-_parse = lru_cache(maxsize=1024)(filters.parse)
 
 
 def check_pop(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
@@ -156,13 +153,11 @@ def _filters(parts: BrokerParts, header: Any) -> tuple[frozenset[int] | None, Me
     if not expression:
         return None, None
     try:
-        subscription = _parse(header.topic, expression, header.exp_type)
+        subscription = parse_subscription(header.topic, expression, header.exp_type)
         if filters.is_tag_type(subscription.expression_type):
             return subscription.tag_codes, None
         if not parts.settings.enable_property_filter:
             raise Refusal(ResponseCode.SYSTEM_ERROR, no_filter(subscription.expression_type))
         return None, filters.property_filter(subscription.expression, subscription.expression_type)
     except FilterError:
-        raise Refusal(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-        ) from None
+        raise unparsed() from None

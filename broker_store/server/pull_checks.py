@@ -23,7 +23,7 @@ from broker_store.server.pull import Pull
 # ForbiddenType of Apache's, a field of the answer.
 _BY_BROKER, _BY_GROUP, _BY_TOPIC, _NO_BROADCASTING, _BY_SUBSCRIPTION = range(1, 6)
 
-_parse = lru_cache(maxsize=1024)(filters.parse)
+parse_subscription = lru_cache(maxsize=1024)(filters.parse)
 
 
 def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel: Channel) -> Pull:
@@ -76,7 +76,7 @@ def _message_filter(parts: BrokerParts, header: PullHeader, subscription: Subscr
             return filters.property_filter(subscription.expression, subscription.expression_type)
         except FilterError:
             # Apache's broker gives every message here, because its check is an assertion (decision 66).
-            raise _unparsed() from None
+            raise unparsed() from None
     entry = parts.property_filters.get(header.topic, header.consumer_group)
     if entry is None:
         raise Refusal(
@@ -92,7 +92,8 @@ def _message_filter(parts: BrokerParts, header: PullHeader, subscription: Subscr
     return entry.filter
 
 
-def _unparsed() -> Refusal:
+def unparsed() -> Refusal:
+    """Return the refusal of an expression that does not compile."""
     return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
 
 
@@ -100,9 +101,9 @@ def _subscription(parts: BrokerParts, header: PullHeader, group: SubscriptionGro
     if header.sys_flag & headers.PULL_SUBSCRIPTION:
         _check_allowed(parts, header)
         try:
-            return _parse(header.topic, header.subscription, header.expression_type)
+            return parse_subscription(header.topic, header.subscription, header.expression_type)
         except FilterError:
-            raise _unparsed() from None
+            raise unparsed() from None
     members = parts.clients.consumer_group(header.consumer_group)
     if members is None:
         raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
