@@ -6,8 +6,6 @@ import heapq
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from broker_store.broker.client_channel import ClientChannel
-
 # Removed requests that may stay in the heap of deadlines before it is made again without them.
 _MAX_STALE = 1_000
 
@@ -15,9 +13,12 @@ _MAX_STALE = 1_000
 class Parked(Protocol):
     """A request that waits. `waiting` is False before it is parked, and after it is taken out."""
 
-    channel: ClientChannel
     deadline_ms: int
     waiting: bool
+
+    @property
+    def channel(self) -> object:
+        """Return what the request came from; it ends with that."""
 
 
 Request = TypeVar("Request", bound=Parked)
@@ -28,7 +29,7 @@ class ParkedTable(ABC, Generic[Request]):
     request in the call after its deadline. A subclass keeps them by what they wait for too."""
 
     def __init__(self) -> None:
-        self._channels: dict[ClientChannel, set[Request]] = {}
+        self._channels: dict[object, set[Request]] = {}
         self._deadlines: list[tuple[int, int, Request]] = []
         self._counter = 0
         self._stale = 0  # entries of `_deadlines` that were removed
@@ -78,7 +79,7 @@ class ParkedTable(ABC, Generic[Request]):
                 self._stale -= 1
         return over
 
-    def channel_closed(self, channel: ClientChannel) -> None:
+    def channel_closed(self, channel: object) -> None:
         for parked in list(self._channels.get(channel, ())):
             self.remove(parked)
 

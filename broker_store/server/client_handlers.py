@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker_store.broker import filters
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS, ConsumerGroup
 from broker_store.broker.filters import FilterError
+from broker_store.broker.groups import Cause
 from broker_store.broker.property_filters import MAX_COMPILED
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.errors import FieldError
@@ -40,11 +41,17 @@ class ClientHandlers:
         }
 
     def heartbeat(self, command: Command, channel: Channel) -> Command:
-        beat = client_bodies.decode_heartbeat(command.body)
+        changed = self.register((command, channel), client_bodies.decode_heartbeat(command.body))
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
+        return command.answer(0, None, fields)
+
+    def register(self, cause: Cause, beat: client_bodies.Heartbeat) -> bool:
+        """Take the groups of a client; return whether their subscriptions have changed. Raises PeerError and
+        Refusal; then nothing is changed but that groups may have been created."""
         self._check(beat)
         parts = self._parts
         for consumer in beat.consumers:
-            group = parts.groups.find_or_create(consumer.group, (command, channel))
+            group = parts.groups.find_or_create(consumer.group, cause)
             if group is None:
                 raise Refusal(
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -60,14 +67,14 @@ class ClientHandlers:
                     value=error.value,
                     limit=error.limit,
                 ) from None
+        command, channel = cause
         changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
         if not beat.without_sub:
             room = MAX_COMPILED
             for consumer in beat.consumers:
                 wanted = map(filters.of_heartbeat, consumer.subscriptions)
                 room = parts.property_filters.register(consumer.group, wanted, room)
-        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
-        return command.answer(0, None, fields)
+        return changed
 
     def _check(self, beat: client_bodies.Heartbeat) -> None:
         """Check names, numbers and expressions, before anything is changed."""

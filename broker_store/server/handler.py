@@ -46,12 +46,13 @@ def no_topic(topic: str) -> Refusal:
     )
 
 
-def no_queue(code: ResponseCode, topic: str, queue_id: int, read_queues: int, channel: Channel) -> Refusal:
-    """Return the refusal of a read of a queue that its topic does not have."""
+def no_queue(code: ResponseCode, topic: str, queue_id: int, read_queues: int, remote: str) -> Refusal:
+    """Return the refusal of a read of a queue that its topic does not have. `remote` is the client's
+    address."""
     return Refusal(
         code,
         f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{read_queues}] "
-        f"consumer:[/{channel.remote}]",
+        f"consumer:[/{remote}]",
         "queue id",
         value=queue_id,
         limit=read_queues - 1,

@@ -1,4 +1,4 @@
-"""Pops: 200050, 200052, 200054, 200055 (docs/spec/pop.md section 5).
+"""Pops of both ports: they read, wait and are answered (docs/spec/pop.md section 5).
 
     pop ──► queues in turn, and the retry topics ──► read, at once or by a thread
                                                        │ found
@@ -26,26 +26,14 @@ from broker_store.broker.pop.positions import Place
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import GetRequest, GetResult, GetStatus, PutStatus
-from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
-from broker_store.protocol.headers import read_header
-from broker_store.protocol.pop import (
-    NORMAL,
-    QueueOffsets,
-    Receipt,
-    message_offset_info,
-    start_offset_info,
-    topic_of,
-)
+from broker_store.protocol.pop import NORMAL, QueueOffsets, Receipt, topic_of
 from broker_store.repeated_log import RepeatedLog
-from broker_store.server.channel import Channel
-from broker_store.server.handler import Handlers
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import not_stored
-from broker_store.server.pop_checks import FROM_MIN, check_notification, check_peek, check_pop
+from broker_store.server.pop_checks import FROM_MIN
 from broker_store.server.pop_places import places_of
 from broker_store.server.pop_records import as_of_topic, message_places
-from broker_store.server.pop_request import ALL_QUEUES, Pop
+from broker_store.server.pop_request import ALL_QUEUES, Pop, PopEnd, PopResult
 from broker_store.server.pop_waiting import WaitingPops
 
 MAX_POP_BYTES = 256 << 10
@@ -80,7 +68,7 @@ class _Run:
 
 
 class Pops:
-    """The handler of pops. It also parks, wakes and ends those that wait."""
+    """Reads for pops. It also parks, wakes and ends those that wait."""
 
     def __init__(self, parts: BrokerParts):
         self._parts, self._store = parts, parts.store
@@ -90,44 +78,24 @@ class Pops:
         self._log = RepeatedLog(log)
         self.random = random.Random()
 
-    def handlers(self) -> Handlers:
-        return {
-            RequestCode.POP_MESSAGE: self.pop,
-            RequestCode.PEEK_MESSAGE: self.peek,
-            RequestCode.NOTIFICATION: self.notification,
-            RequestCode.POLLING_INFO: self.polling_info,
-        }
-
     # Requests
 
-    def pop(self, command: Command, channel: Channel) -> Command | None:
-        pop = check_pop(self._parts, command, channel)
-        if pop.is_late:
-            fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
-            remark = f"the broker[{self._parts.settings.broker_ip1}] pop message is timeout too much"
-            return command.answer(ResponseCode.POLLING_TIMEOUT, remark, fields)
+    def pop(self, pop: Pop) -> None:
+        """Give messages to a group, now or when they come."""
         self._advance(self._begin(pop))
-        return None
 
-    def peek(self, command: Command, channel: Channel) -> None:
+    def peek(self, pop: Pop) -> None:
         """Return messages and leave them visible."""
-        self._advance(self._begin(check_peek(self._parts, command, channel), peeks=True))
+        self._advance(self._begin(pop, peeks=True))
 
-    def notification(self, command: Command, channel: Channel) -> None:
-        """Return whether a pop would find a message, now or before the time of the request is over."""
-        pop = check_notification(self._parts, command, channel)
+    def ask(self, pop: Pop) -> None:
+        """Answer whether a pop would find a message, now or before its time is over."""
         if self._has_message(pop):
-            self._answer_notification(pop, has_message=True)
+            pop.answer(PopResult(PopEnd.FOUND))
         elif pop.deadline_ms <= self._parts.clock():
-            self._answer_notification(pop, has_message=False)
+            pop.answer(PopResult(PopEnd.NOTHING))
         elif not self._park(pop):
-            self._answer_notification(pop, has_message=False, is_full=True)
-
-    def polling_info(self, command: Command, channel: Channel) -> Command:
-        """Return how many pops of a group wait for a queue."""
-        header = read_header(RequestCode.POLLING_INFO, command.fields)
-        line = (header.topic, header.consumer_group, header.queue_id)
-        return command.answer(0, None, {"pollingNum": str(self._parts.parked_pops.in_line(line))})
+            pop.answer(PopResult(PopEnd.FULL))
 
     # Reading
 
@@ -164,7 +132,7 @@ class Pops:
                     who=pop.channel.remote,
                     said=str(error),
                 )
-                self._write(pop, ResponseCode.SYSTEM_ERROR, str(error), {})
+                pop.answer(PopResult(PopEnd.TOO_MANY_OFFSETS, text=str(error)))
                 return
             if offset == self._store.reads.max_offset(place[1], queue_id):
                 self._next_place(run)
@@ -331,7 +299,7 @@ class Pops:
         elif run.refused is not None:
             self._answer_refused(run, run.refused)
         elif run.peeks:
-            self._answer_nothing(run, ResponseCode.PULL_NOT_FOUND)
+            self._answer_nothing(run)
         elif run.parked is None:
             self._wait(run)
         else:
@@ -345,48 +313,32 @@ class Pops:
         """Park a pop that found nothing."""
         pop = run.pop
         if pop.deadline_ms <= self._parts.clock():
-            self._answer_nothing(run, ResponseCode.POLLING_TIMEOUT)
+            self._answer_nothing(run)
         elif not pop.channel.closed and not self._park(pop):
-            self._answer_nothing(run, ResponseCode.POLLING_FULL)
+            self._answer_nothing(run, PopEnd.FULL)
 
     def _answer_found(self, run: _Run, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
             self._answer_refused(run, status)  # the messages come again when their time is over
             return
-        self._write(run.pop, 0, GetStatus.FOUND.name, self._fields(run), b"".join(run.bodies))
+        run.pop.answer(self._result(run, PopEnd.FOUND))
         if run.rest:
             self.waiting.wake([run.pop.line, (*run.pop.line[:2], ALL_QUEUES)])
 
     def _answer_refused(self, run: _Run, status: PutStatus) -> None:
         """Answer a pop whose pop checkpoint is not stored, or not known to be synced."""
         self._end(run)
-        code, remark = not_stored(status)
-        self._parts.statistics.refuse(status.name, who=run.pop.channel.remote, said=remark)
-        self._write(run.pop, code, remark, {})
+        self._parts.statistics.refuse(status.name, who=run.pop.channel.remote, said=not_stored(status)[1])
+        run.pop.answer(self._result(run, PopEnd.NOT_STORED)._replace(put=status))
 
-    def _answer_nothing(self, run: _Run, code: ResponseCode) -> None:
+    def _answer_nothing(self, run: _Run, end: PopEnd = PopEnd.NOTHING) -> None:
         self._end(run)
-        self._write(run.pop, code, GetStatus.NO_MESSAGE_IN_QUEUE.name, self._fields(run))
+        run.pop.answer(self._result(run, end))
 
-    def _fields(self, run: _Run) -> dict[str, str]:
-        return {
-            "popTime": str(run.pop_ms),
-            "invisibleTime": str(run.pop.invisible_ms),
-            "reviveQid": str(run.revive_queue),
-            "restNum": str(run.rest),
-            "startOffsetInfo": start_offset_info(run.found),
-            "msgOffsetInfo": message_offset_info(run.found),
-        }
-
-    def _answer_notification(self, pop: Pop, *, has_message: bool, is_full: bool = False) -> None:
-        fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
-        self._write(pop, 0, None, fields)
-
-    def _write(
-        self, pop: Pop, code: int, remark: str | None, fields: dict[str, str], body: bytes = b""
-    ) -> None:
-        if not pop.command.is_oneway and not pop.channel.closed:
-            pop.channel.write(pop.command.answer(code, remark, fields, body))
+    def _result(self, run: _Run, end: PopEnd) -> PopResult:
+        return PopResult(
+            end, run.pop_ms, run.pop.invisible_ms, run.revive_queue, run.rest, run.found, run.bodies
+        )
 
     # Waiting
 
@@ -411,18 +363,18 @@ class Pops:
     def _give_up(self, parked: ParkedPop[Pop]) -> None:
         """Answer a parked pop for which no message came."""
         pop = parked.request
-        if pop.command.code == RequestCode.NOTIFICATION:
-            self._answer_notification(pop, has_message=False)
+        if pop.is_question:
+            pop.answer(PopResult(PopEnd.NOTHING))
         else:
-            self._answer_nothing(self._begin(pop), ResponseCode.POLLING_TIMEOUT)
+            self._answer_nothing(self._begin(pop))
 
     def _retry(self, parked: ParkedPop[Pop]) -> None:
         """Read again for a parked pop. It is answered, or stays parked."""
         pop = parked.request
-        if pop.command.code == RequestCode.NOTIFICATION:
+        if pop.is_question:
             if self._has_message(pop):
                 self._parts.parked_pops.remove(parked)
-                self._answer_notification(pop, has_message=True)
+                pop.answer(PopResult(PopEnd.FOUND))
                 self.waiting.wake([pop.line])
             return
         parked.is_reading = True

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError
+from broker_store.broker.groups import Cause
 from broker_store.formats.names import check_topic
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
 from broker_store.messages import MessageFilter
-from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
-from broker_store.protocol.headers import read_header
-from broker_store.server.channel import Channel
+from broker_store.protocol.codes import ResponseCode
 from broker_store.server.handler import Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
-from broker_store.server.pop_request import ALL_QUEUES, Pop
+from broker_store.server.pop_request import ALL_QUEUES, Pop, PopReader, PopResult
 from broker_store.server.pull_checks import no_filter, parse_subscription, unparsed
 
 # A client waits some seconds longer than it asks for; a request that is this much older has no reader.
@@ -26,10 +25,11 @@ MAX_POLL_MS = 100_000
 FROM_MIN = 0  # initMode
 
 
-def check_pop(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+def check_pop(
+    parts: BrokerParts, header: Any, cause: Cause, reader: PopReader, answer: Callable[[PopResult], None]
+) -> Pop:
     """Return a pop. Raises Refusal if it is not allowed."""
-    header = read_header(RequestCode.POP_MESSAGE, command.fields)
-    pop = _check(parts, command, channel, header, header.max_msg_nums, header.invisible_time)
+    pop = _check(parts, header, cause, reader, answer, header.max_msg_nums, header.invisible_time)
     check_invisible_time(parts, header.invisible_time, least=1)
     return pop._replace(init_mode=header.init_mode)
 
@@ -56,20 +56,28 @@ def no_order() -> Refusal:
     )
 
 
-def check_peek(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+def check_peek(
+    parts: BrokerParts, header: Any, cause: Cause, reader: PopReader, answer: Callable[[PopResult], None]
+) -> Pop:
     """Return a peek: it gives messages and leaves them visible. Raises Refusal."""
-    header = read_header(RequestCode.PEEK_MESSAGE, command.fields)
-    return _check(parts, command, channel, header, header.max_msg_nums, 0)
+    return _check(parts, header, cause, reader, answer, header.max_msg_nums, 0)
 
 
-def check_notification(parts: BrokerParts, command: Command, channel: Channel) -> Pop:
+def check_notification(
+    parts: BrokerParts, header: Any, cause: Cause, reader: PopReader, answer: Callable[[PopResult], None]
+) -> Pop:
     """Return a question whether there is a message. Raises Refusal."""
-    header = read_header(RequestCode.NOTIFICATION, command.fields)
-    return _check(parts, command, channel, header, 1, 0)
+    return _check(parts, header, cause, reader, answer, 1, 0)._replace(is_question=True)
 
 
 def _check(
-    parts: BrokerParts, command: Command, channel: Channel, header: Any, count: int, invisible_ms: int
+    parts: BrokerParts,
+    header: Any,
+    cause: Cause,
+    reader: PopReader,
+    answer: Callable[[PopResult], None],
+    count: int,
+    invisible_ms: int,
 ) -> Pop:
     settings = parts.settings
     now_ms = parts.clock()
@@ -113,9 +121,9 @@ def _check(
         )
     if not ALL_QUEUES <= header.queue_id < config.read_queues:
         raise no_queue(
-            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, channel
+            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, reader.remote
         )
-    group = parts.groups.find_or_create(header.consumer_group, (command, channel))
+    group = parts.groups.find_or_create(header.consumer_group, cause)
     if group is None:
         raise no_group(header.consumer_group)
     if not group.consume_enable:
@@ -130,8 +138,9 @@ def _check(
         )
     tag_codes, message_filter = _filters(parts, header)
     return Pop(
-        command,
-        channel,
+        answer,
+        False,
+        reader,
         group.name,
         header.topic,
         header.queue_id,

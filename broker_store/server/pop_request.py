@@ -1,25 +1,79 @@
-"""A pop that passed its checks."""
+"""A pop that passed its checks, and how it ends. Handlers of both ports make and answer them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import enum
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-from broker_store.messages import MessageFilter
-from broker_store.protocol.command import Command
-from broker_store.server.channel import Channel
+from broker_store.messages import MessageFilter, PutStatus
+from broker_store.protocol.pop import QueueOffsets
 
 ALL_QUEUES = -1
 
 
-class Pop(NamedTuple):
-    """A pop, a peek, or a question whether there is a message. Those two have no `invisible_ms`.
+class PopReader(Protocol):
+    """What asked for a pop: a connection, or a call of one. It is hashed by its identity."""
 
-    `queue_id` may be ALL_QUEUES. `deadline_ms` is until when it may wait; `is_late` if that is over so long
-    that the client does not wait any more.
+    remote: str  # ip:port
+
+    @property
+    def closed(self) -> bool:
+        """Return True if the client has gone."""
+
+    @property
+    def paused(self) -> bool:
+        """Return True if the client does not read what it was sent."""
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the client reads again; never if it ends before."""
+
+    def hold(self) -> None:
+        """Count an answer that is read from disk."""
+
+    def release(self) -> None: ...
+
+
+class PopEnd(enum.Enum):
+    """How a pop ended."""
+
+    FOUND = 0
+    NOTHING = 1  # and its time is over
+    FULL = 2  # nothing, and there is no room to wait
+    NOT_STORED = 3  # its pop checkpoint is not stored, or not known to be synced
+    TOO_MANY_OFFSETS = 4
+
+
+class PopResult(NamedTuple):
+    """What a pop found. `bodies` are the records of `found`, one piece for each of them.
+
+    `rest` is how many messages are left in its queues. `put` is the status of a pop checkpoint that was not
+    stored, `text` says why an offset was not.
     """
 
-    command: Command
-    channel: Channel
+    end: PopEnd
+    pop_ms: int = 0
+    invisible_ms: int = 0
+    revive_queue: int = 0
+    rest: int = 0
+    found: Sequence[QueueOffsets] = ()
+    bodies: Sequence[bytes] = ()
+    put: PutStatus = PutStatus.PUT_OK
+    text: str = ""
+
+
+class Pop(NamedTuple):
+    """A pop, a peek, or a question whether there is a message. The last two have no `invisible_ms`.
+
+    `answer` is called once with the result, also if the client has gone: its messages are invisible
+    then. A request that waits and whose `channel` ends is forgotten without an answer. `queue_id` may be
+    ALL_QUEUES. `deadline_ms` is until when it may wait; `is_late` if that is over so long that the client
+    does not wait any more.
+    """
+
+    answer: Callable[[PopResult], None]
+    is_question: bool
+    channel: PopReader
     group: str
     topic: str
     queue_id: int

@@ -50,7 +50,7 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
         raise _forbidden(_BY_TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < config.read_queues:
         raise no_queue(
-            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, channel
+            ResponseCode.INVALID_PARAMETER, header.topic, header.queue_id, config.read_queues, channel.remote
         )
     subscription = _subscription(parts, header, group)
     tag_codes = None if subscription.class_filter else subscription.tag_codes

@@ -75,10 +75,10 @@ class Retries:
                 )
             stored = record.decode(raw, check_crc=False)
             spent = header.delay_level < 0 or stored.reconsume_times >= group.max_tries(client_says)
-            message = self._tried(stored)
             if spent:
-                self._to_dead_letters(message, header.group)
+                message = dead_letter(parts, stored, header.group)
             else:
+                message = _tried(parts, stored)
                 # The topic may have been created when the group had fewer queues. Consumers read only the
                 # group's queues.
                 message.topic, message.queue_id = (
@@ -94,32 +94,6 @@ class Retries:
 
         return when_read(channel, parts.store.reads.records.record_now(header.offset), store_again)
 
-    def _tried(self, stored: record.StoredMessage) -> Message:
-        """Return the message with one more try, and with properties that name its origin."""
-        known = stored.properties
-        changes: dict[str, str | None] = {properties.WAIT: "false"}
-        if properties.RETRY_TOPIC not in known:
-            changes[properties.RETRY_TOPIC] = stored.topic
-        if properties.ORIGIN_MESSAGE_ID not in known:
-            changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
-        message = stored.as_message(
-            stored.topic, stored.queue_id, properties.set_values(stored.raw_properties, changes)
-        )
-        message.store_host = self._parts.endpoint.store_host
-        message.reconsume_times = min(stored.reconsume_times + 1, record.MAX_TRIES)
-        return message
-
-    def _to_dead_letters(self, message: Message, group: str) -> None:
-        """Change the message to a dead letter. REAL_TOPIC and REAL_QID of its last try stay, as in
-        Apache's."""
-        try:
-            message.topic, message.queue_id = self._parts.topics.ensure_dead_letter(group).name, 0
-        except TooManyTopicsError as error:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit
-            ) from None
-        message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
-
     def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
         command, channel, group, origin = context
         # The origin is a property, which may have any text, so only a topic that exists gets a meter.
@@ -131,6 +105,36 @@ class Retries:
             channel.write(command.answer())
         else:
             channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
+
+
+def dead_letter(parts: BrokerParts, stored: record.StoredMessage, group: str) -> Message:
+    """Return a message that a group gives up, for its dead letter topic. REAL_TOPIC and REAL_QID of its last
+    try stay, as in Apache's. Raises Refusal if the topic cannot be created."""
+    message = _tried(parts, stored)
+    try:
+        message.topic, message.queue_id = parts.topics.ensure_dead_letter(group).name, 0
+    except TooManyTopicsError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, str(error), "too many topics", value=error.value, limit=error.limit
+        ) from None
+    message.properties = properties.set_values(message.properties, {properties.DELAY: "0"})
+    return message
+
+
+def _tried(parts: BrokerParts, stored: record.StoredMessage) -> Message:
+    """Return the message with one more try, and with properties that name its origin."""
+    known = stored.properties
+    changes: dict[str, str | None] = {properties.WAIT: "false"}
+    if properties.RETRY_TOPIC not in known:
+        changes[properties.RETRY_TOPIC] = stored.topic
+    if properties.ORIGIN_MESSAGE_ID not in known:
+        changes[properties.ORIGIN_MESSAGE_ID] = stored.offset_id
+    message = stored.as_message(
+        stored.topic, stored.queue_id, properties.set_values(stored.raw_properties, changes)
+    )
+    message.store_host = parts.endpoint.store_host
+    message.reconsume_times = min(stored.reconsume_times + 1, record.MAX_TRIES)
+    return message
 
 
 def _retry_queue(stored: record.StoredMessage, queues: int) -> int:

@@ -46,7 +46,9 @@ from broker_store.server.locks import Locks
 from broker_store.server.offsets import OffsetHandlers
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop import Pops
+from broker_store.server.pop_ack_handlers import PopAckHandlers
 from broker_store.server.pop_acks import PopAcks
+from broker_store.server.pop_handlers import PopHandlers
 from broker_store.server.produce import SEND_CODES, Produce
 from broker_store.server.query import Query
 from broker_store.server.replies import Replies
@@ -93,6 +95,7 @@ class Router:
         )
         self.consume = Consume(parts)
         self.pops = Pops(parts)
+        self.pop_acks = PopAcks(parts)
         self.consume.on_arrived = self.pops.waiting.arrived
         self.clients = ClientHandlers(parts)
         query = Query(parts)
@@ -101,8 +104,8 @@ class Router:
             R.PULL_MESSAGE: self.consume.pull,
             R.LITE_PULL_MESSAGE: self.consume.pull,
             **OffsetHandlers(parts).handlers(),
-            **self.pops.handlers(),
-            **PopAcks(parts).handlers(),
+            **PopHandlers(parts, self.pops).handlers(),
+            **PopAckHandlers(parts, self.pop_acks).handlers(),
             **query.handlers(),
             **Retries(parts, parts.sends).handlers(),
             **Locks(parts).handlers(),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.parked_table import ParkedTable
 
 Queue = tuple[str, int]
@@ -23,7 +22,7 @@ class ParkedPop(Generic[Request]):
     """A waiting pop. `is_reading` is True while a read for it is running."""
 
     line: Line
-    channel: ClientChannel
+    channel: object
     deadline_ms: int
     request: Request
     waiting: bool = field(default=False)

@@ -1,0 +1,96 @@
+"""The requests of pops on the broker port: 200050, 200052, 200054, 200055 (docs/spec/pop.md section 5)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker_store.messages import GetStatus
+from broker_store.protocol.codes import RequestCode, ResponseCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.headers import read_header
+from broker_store.protocol.pop import message_offset_info, start_offset_info
+from broker_store.server.channel import Channel
+from broker_store.server.handler import Handlers
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop import Pops
+from broker_store.server.pop_acks import not_stored
+from broker_store.server.pop_checks import check_notification, check_peek, check_pop
+from broker_store.server.pop_request import PopEnd, PopResult
+
+
+class PopHandlers:
+    """The handlers of pops. `pops` reads for them."""
+
+    def __init__(self, parts: BrokerParts, pops: Pops):
+        self._parts, self._pops = parts, pops
+
+    def handlers(self) -> Handlers:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    def pop(self, command: Command, channel: Channel) -> Command | None:
+        header = read_header(RequestCode.POP_MESSAGE, command.fields)
+        answer = partial(self._answer, command, channel, ResponseCode.POLLING_TIMEOUT)
+        pop = check_pop(self._parts, header, (command, channel), channel, answer)
+        if pop.is_late:
+            fields = dict.fromkeys(("popTime", "invisibleTime", "reviveQid", "restNum"), "0")
+            remark = f"the broker[{self._parts.settings.broker_ip1}] pop message is timeout too much"
+            return command.answer(ResponseCode.POLLING_TIMEOUT, remark, fields)
+        self._pops.pop(pop)
+        return None
+
+    def peek(self, command: Command, channel: Channel) -> None:
+        header = read_header(RequestCode.PEEK_MESSAGE, command.fields)
+        answer = partial(self._answer, command, channel, ResponseCode.PULL_NOT_FOUND)
+        self._pops.peek(check_peek(self._parts, header, (command, channel), channel, answer))
+
+    def notification(self, command: Command, channel: Channel) -> None:
+        header = read_header(RequestCode.NOTIFICATION, command.fields)
+        answer = partial(self._answer_notification, command, channel)
+        self._pops.ask(check_notification(self._parts, header, (command, channel), channel, answer))
+
+    def polling_info(self, command: Command, channel: Channel) -> Command:
+        """Return how many pops of a group wait for a queue."""
+        header = read_header(RequestCode.POLLING_INFO, command.fields)
+        line = (header.topic, header.consumer_group, header.queue_id)
+        return command.answer(0, None, {"pollingNum": str(self._parts.parked_pops.in_line(line))})
+
+    def _answer(self, command: Command, channel: Channel, nothing: ResponseCode, result: PopResult) -> None:
+        """Write the answer to a pop or a peek. `nothing` is the code if it found no message."""
+        match result.end:
+            case PopEnd.FOUND:
+                answer = command.answer(0, GetStatus.FOUND.name, _fields(result), b"".join(result.bodies))
+            case PopEnd.NOT_STORED:
+                answer = command.answer(*not_stored(result.put), {})
+            case PopEnd.TOO_MANY_OFFSETS:
+                answer = command.answer(ResponseCode.SYSTEM_ERROR, result.text, {})
+            case PopEnd.NOTHING | PopEnd.FULL:
+                code = nothing if result.end is PopEnd.NOTHING else ResponseCode.POLLING_FULL
+                answer = command.answer(code, GetStatus.NO_MESSAGE_IN_QUEUE.name, _fields(result))
+        self._write(command, channel, answer)
+
+    def _answer_notification(self, command: Command, channel: Channel, result: PopResult) -> None:
+        fields = {
+            "hasMsg": str(result.end is PopEnd.FOUND).lower(),
+            "pollingFull": str(result.end is PopEnd.FULL).lower(),
+        }
+        self._write(command, channel, command.answer(0, None, fields))
+
+    def _write(self, command: Command, channel: Channel, answer: Command) -> None:
+        if not command.is_oneway and not channel.closed:
+            channel.write(answer)
+
+
+def _fields(result: PopResult) -> dict[str, str]:
+    return {
+        "popTime": str(result.pop_ms),
+        "invisibleTime": str(result.invisible_ms),
+        "reviveQid": str(result.revive_queue),
+        "restNum": str(result.rest),
+        "startOffsetInfo": start_offset_info(result.found),
+        "msgOffsetInfo": message_offset_info(result.found),
+    }
