@@ -238,6 +238,13 @@ class Clients:
         )
         return next((members[channel].client_id for members in groups if channel in members), None)
 
+    def name_of(self, channel: ClientChannel, group: str) -> str:
+        """Return the id of the client of a consumer group on a channel; its address if it sent no
+        heartbeat."""
+        found = self._consumers.get(group)
+        client = None if found is None else found.members.get(channel)
+        return channel.remote if client is None else client.client_id
+
     def all(self) -> list[Client]:
         """Return every client once for each channel, whatever its groups."""
         seen: dict[ClientChannel, Client] = {}

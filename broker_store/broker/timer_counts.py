@@ -117,6 +117,10 @@ class TimerCounts:
             return max(self._max_late_ms)
         return self._max_late_ms[0] if minute == self._minute + 1 else 0
 
+    def of_topic(self, topic: str) -> int:
+        """Return how many messages of a topic wait on the wheel."""
+        return self._by_topic[topic]
+
     def facts(self) -> OnTheWheel:
         return OnTheWheel(
             messages=sum(self._by_hour.values()),

@@ -78,6 +78,7 @@ class Broker:
                 RepeatedWork("delay", parts.delay, parts),
                 RepeatedWork("transactions", parts.transactions, parts),
                 RepeatedWork("revive", parts.revive, parts),
+                RepeatedWork("earlier_pops", parts.earlier_pops, parts),
             ]
             if self._delivers
             else []
@@ -121,6 +122,8 @@ class Broker:
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
         parts.revive.start(parts.offsets.query)
+        if self._delivers:
+            parts.earlier_pops.start()
 
     def _restore_pops(self) -> None:
         """Move offsets to where pop checkpoints in the log leave them, after a crash that came before the

@@ -18,6 +18,8 @@ from broker_store.broker.locks import QueueLocks
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.pauses import Pauses
+from broker_store.broker.pop.earlier_pops import EarlierPops
+from broker_store.broker.pop.in_flight import InFlight
 from broker_store.broker.pop.parked_pops import ParkedPops
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.request_modes import RequestMode, RequestModes
@@ -83,6 +85,7 @@ class BrokerParts:
     request_modes: RequestModes
     revive_log: ReviveLog
     revive: Revive
+    earlier_pops: EarlierPops
     statistics: Statistics
     delay: Delay
     timer: Timer
@@ -113,6 +116,11 @@ class BrokerParts:
         if self.store.reads.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
             return 0
         return self.store.reads.max_offset(topic, queue_id)
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The popped messages that are invisible."""
+        return self.revive_log.in_flight
 
     @property
     def broker_name(self) -> str:
@@ -226,6 +234,7 @@ def build_parts(
             clock=clock,
             version=2 if settings.enable_retry_topic_v2 else 1,
         ),
+        earlier_pops=EarlierPops(store, timer, revive_log.in_flight, topic=revive_log.topic),
         statistics=statistics,
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
         timer=timer,

@@ -256,7 +256,12 @@ class Pops:
         if not run.peeks:
             key = PopKey(topic, group, queue_id, offset, run.pop_ms, self._parts.broker_name)
             checkpoint = PopCheckpoint(key, pop.invisible_ms, tuple(found - offset for found in offsets))
-            put = self._parts.revive_log.put_checkpoint(checkpoint, run.revive_queue, result.next_offset)
+            put = self._parts.revive_log.put_checkpoint(
+                checkpoint,
+                run.revive_queue,
+                result.next_offset,
+                client=pop.client,
+            )
             if not put.ok:
                 run.refused = put.status
                 return

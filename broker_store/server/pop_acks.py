@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from broker_store.broker.pop.in_flight import Left
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import PutResult, PutStatus
 from broker_store.protocol.codes import ResponseCode
@@ -47,7 +48,7 @@ class PopAcks:
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=False)
         self._when_confirmed(self._put_ack(popped), done)
 
-    def _put_ack(self, popped: Popped) -> PutResult:
+    def _put_ack(self, popped: Popped, why: Left = Left.ACKNOWLEDGED) -> PutResult:
         receipt = popped.receipt
         key = PopKey(
             popped.topic,
@@ -58,7 +59,7 @@ class PopAcks:
             receipt.broker_name,
         )
         due_ms = receipt.pop_ms + receipt.invisible_ms
-        return self._parts.revive_log.put_ack(key, [popped.offset], receipt.revive_queue, due_ms)
+        return self._parts.revive_log.put_ack(key, [popped.offset], receipt.revive_queue, due_ms, why)
 
     def check_batch(self, ack: BatchAck, remote: str) -> list[int]:
         """Return the offsets of a batch's entry that are in its queue. Raises Refusal."""
@@ -104,7 +105,7 @@ class PopAcks:
         checkpoint = PopCheckpoint(key, invisible_ms, (0,))
         put = parts.revive_log.put_checkpoint(checkpoint, receipt.revive_queue)
         if put.ok:
-            put = self._put_ack(popped)
+            put = self._put_ack(popped, Left.CHANGED)
         self._when_confirmed(put, lambda status: done(status, changed))
         return changed
 

@@ -152,6 +152,7 @@ def _check(
         now_ms - born_ms - poll_ms > MAX_LATE_MS,
         tag_codes,
         message_filter,
+        parts.clients.name_of(cause[1], group.name),
     )
 
 

@@ -85,6 +85,7 @@ class Pop(NamedTuple):
     is_late: bool
     tag_codes: frozenset[int] | None
     message_filter: MessageFilter | None
+    client: str | None = None  # its id or its address, for pages
 
     @property
     def line(self) -> tuple[str, str, int]:

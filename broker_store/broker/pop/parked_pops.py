@@ -6,6 +6,7 @@ message wakes the oldest of each group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -50,6 +51,7 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         self._lines: dict[Line, dict[ParkedPop[Request], None]] = {}
         self._queues_of: dict[Line, tuple[Queue, ...]] = {}
         self._lines_of: dict[Queue, dict[Line, None]] = {}
+        self._of_group: Counter[str] = Counter()
 
     def park(self, parked: ParkedPop[Request], queues: Iterable[Queue]) -> bool:
         """Park a pop; False when there is no room. `queues` are those that the store watches for its
@@ -64,6 +66,7 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
                 self._watch(*queue)
                 self._lines_of.setdefault(queue, {})[parked.line] = None
         line[parked] = None
+        self._of_group[parked.line[1]] += 1
         self._add(parked)
         return True
 
@@ -82,6 +85,10 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         """Return how many pops wait in a line."""
         return len(self._lines.get(line, ()))
 
+    def in_group(self, group: str) -> int:
+        """Return how many pops of a group wait."""
+        return self._of_group[group]
+
     def lines(self, group: str, topic: str) -> list[Line]:
         """Return the lines of a group in a topic."""
         return [line for line in self._lines if line[:2] == (topic, group)]
@@ -89,6 +96,10 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
     def _drop(self, parked: ParkedPop[Request]) -> None:
         line = self._lines[parked.line]
         del line[parked]
+        group = parked.line[1]
+        self._of_group[group] -= 1
+        if not self._of_group[group]:
+            del self._of_group[group]
         if not line:
             del self._lines[parked.line]
             for queue in self._queues_of.pop(parked.line):

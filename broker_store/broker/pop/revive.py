@@ -17,15 +17,16 @@ Apache's broker: reading goes on after it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.pop.again import again, at_the_end, is_stored_as
 from broker_store.broker.pop.horizon import Horizon
+from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive_log import ReviveLog
-from broker_store.broker.pop.revive_queue import InHand, Revived, ReviveQueue, checkpoint_of
+from broker_store.broker.pop.revive_queue import InHand, QueueProgress, Revived, ReviveQueue, checkpoint_of
 from broker_store.broker.pop.stored_records import records_of
 from broker_store.broker.step_pacing import RETRY_MS
 from broker_store.broker.timer import Timer
@@ -175,6 +176,20 @@ class Revive:
         """Return the number of queues of the revive log."""
         return len(self._queues)
 
+    def progress(self) -> list[QueueProgress]:
+        """Return how far each queue of the revive log is read."""
+        return [
+            QueueProgress(
+                queue.queue_id,
+                queue.finished,
+                queue.read,
+                self._store.reads.max_offset(self._log.topic, queue.queue_id),
+                len(queue.in_hand),
+                queue.next_due_ms(),
+            )
+            for queue in self._queues
+        ]
+
     # Steps ----------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> int | None:
@@ -186,7 +201,7 @@ class Revive:
             return self._retry_ms
         while self._owed:
             key, offset, queue_id = self._owed.pop()
-            self._log.put_ack(key, [offset], queue_id, now_ms)
+            self._log.put_ack(key, [offset], queue_id, now_ms, None)
         self._positions.settle(self._store.flushed)
         if not self._remembers(now_ms):
             for queue in self._queues:
@@ -271,6 +286,7 @@ class Revive:
             elif checkpoint.identity not in queue.remembered and not _holds(queue, checkpoint):
                 queue.in_hand.pop(checkpoint.key, None)
                 queue.in_hand[checkpoint.key] = InHand(checkpoint, stored.queue_offset)
+                self._log.in_flight.found(checkpoint, queue.queue_id)
                 heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             self._take_ack(queue, stored)
@@ -292,6 +308,7 @@ class Revive:
         before = held.acked.bit_count()
         for offset in ack.offsets:
             held.mark(offset)
+        self._log.in_flight.left(ack.key, ack.offsets, queue.queue_id, None)
         self.counts["acknowledged"] += held.acked.bit_count() - before
         if held.is_done:
             self._finish(queue, held)
@@ -299,6 +316,7 @@ class Revive:
     def _finish(self, queue: ReviveQueue, held: InHand) -> None:
         key = held.checkpoint.key
         del queue.in_hand[key]
+        self._log.in_flight.finished(key)
         if self._remembers(self._clock()):
             queue.remembered.add(held.checkpoint.identity)
 
@@ -306,14 +324,12 @@ class Revive:
 
     def _is_due(self, queue: ReviveQueue, now_ms: int) -> bool:
         """True if a pop checkpoint is over, and every acknowledgement of before is read."""
-        due = queue.due
-        while due and queue.in_hand.get(due[0][2]) is None:
-            heapq.heappop(due)
-        if not due or due[0][0] + GRACE_MS > now_ms:
+        due_ms = queue.next_due_ms()
+        if due_ms is None or due_ms + GRACE_MS > now_ms:
             return False
         if queue.read < queue.backlog_end and len(queue.in_hand) < MAX_IN_HAND:
             return False  # its acknowledgements may be among the records of before the start
-        return due[0][0] + GRACE_MS <= queue.complete_ms or due[0][0] + LATER_MS < queue.newest_ms
+        return due_ms + GRACE_MS <= queue.complete_ms or due_ms + LATER_MS < queue.newest_ms
 
     def _revive_due(self, now_ms: int) -> None:
         left, size = MAX_REVIVED_PER_STEP, 0
@@ -323,7 +339,7 @@ class Revive:
                 missing = self._missing(held.checkpoint.key)
                 offsets = held.left()
                 if missing or not offsets:
-                    self.counts["dropped"] += len(offsets)
+                    self._drop(queue, held, offsets)
                     self._finish(queue, held)
                     continue
                 run = _run(offsets)
@@ -373,9 +389,7 @@ class Revive:
                 gone = [offset for offset in run if offset < result.next_offset] or gone
             elif status is not GetStatus.MESSAGE_DAMAGED:
                 gone = run  # after the end of the queue: the topic was deleted, or a power cut took them
-            self.counts["dropped"] += len(gone)
-            for offset in gone:
-                held.mark(offset)
+            self._drop(queue, held, gone)
         if held.is_done and held.checkpoint.key in queue.in_hand:
             self._finish(queue, held)
 
@@ -391,33 +405,41 @@ class Revive:
             self._fail(now_ms)
             return
         except NameError_:  # both names together are too long for a topic
-            self.counts["dropped"] += len(found)
-            for each in found:
-                held.mark(each.queue_offset)
+            self._drop(queue, held, [each.queue_offset for each in found])
             return
         results = self._store.appender.put_many([again(each, retry, held.checkpoint) for each in found])
-        stored = size = 0
-        taken: list[int] = []
+        size = 0
+        stored: list[int] = []
+        refused: list[int] = []
         for each, result in zip(found, results, strict=True):
             if result.status not in FINAL:
                 self._fail(now_ms)
                 break
-            taken.append(each.queue_offset)
             if result.ok:
-                stored += 1
+                stored.append(each.queue_offset)
                 size += len(each.body)
-        self.counts["revived"] += stored
-        self.counts["dropped"] += len(taken) - stored
-        if taken:
-            put = self._log.put_ack(key, taken, queue.queue_id, now_ms)
+            else:
+                refused.append(each.queue_offset)
+        self.counts["revived"] += len(stored)
+        self._leave(queue, held, stored, Left.CAME_AGAIN)
+        self._drop(queue, held, refused)
+        if stored or refused:
+            put = self._log.put_ack(key, sorted(stored + refused), queue.queue_id, now_ms, None)
             ends = [put.log_end, *(result.log_end for result in results)]
             queue.put_end = max(queue.put_end, *ends)
-            for offset in taken:
-                held.mark(offset)
         if stored:
-            self.on_revived(
-                Revived(popped_topic(key.topic, key.group), key.group, retry, stored, size, queue.put_end)
-            )
+            topic = popped_topic(key.topic, key.group)
+            self.on_revived(Revived(topic, key.group, retry, len(stored), size, queue.put_end))
+
+    def _drop(self, queue: ReviveQueue, held: InHand, offsets: Sequence[int]) -> None:
+        """Note that messages of a pop checkpoint do not come again."""
+        self.counts["dropped"] += len(offsets)
+        self._leave(queue, held, offsets, Left.DROPPED)
+
+    def _leave(self, queue: ReviveQueue, held: InHand, offsets: Sequence[int], why: Left) -> None:
+        for offset in offsets:
+            held.mark(offset)
+        self._log.in_flight.left(held.checkpoint.key, offsets, queue.queue_id, why)
 
     def _fail(self, now_ms: int) -> None:
         self.counts["failures"] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from broker_store.broker.pop.in_flight import InFlight, Left
 from broker_store.broker.timer_admission import TimerAdmission
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import pop_records, properties
@@ -22,7 +23,7 @@ NEXT_OFFSET = "POP_NEXT"
 
 
 class ReviveLog:
-    """`host` returns the broker's address in records."""
+    """`host` returns the broker's address in records. `in_flight` notes what is stored."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class ReviveLog:
     ):
         self._store, self._admission, self._clock, self._host = store, admission, clock, host
         self.topic, self.queues = topic, queues
+        self.in_flight = InFlight()
         self._turn = 0
 
     def next_queue(self) -> int:
@@ -44,10 +46,16 @@ class ReviveLog:
         return self._turn
 
     def put_checkpoint(
-        self, checkpoint: PopCheckpoint, queue_id: int, next_offset: int | None = None
+        self,
+        checkpoint: PopCheckpoint,
+        queue_id: int,
+        next_offset: int | None = None,
+        *,
+        client: str | None = None,
     ) -> PutResult:
         """Store a pop checkpoint. `next_offset` is where the group's next pop of the queue begins, None if
-        this is not the record of a pop."""
+        this is not the record of a pop but of a change. `client` gets the messages, None if it is not
+        known."""
         values = {
             properties.TAGS: CHECKPOINT_TAG,
             properties.UNIQUE_KEY: pop_records.checkpoint_id(checkpoint.key),
@@ -55,11 +63,21 @@ class ReviveLog:
         }
         if next_offset is not None:
             values[NEXT_OFFSET] = str(next_offset)
-        return self._put(pop_records.encode_checkpoint(checkpoint), queue_id, values)
+        put = self._put(pop_records.encode_checkpoint(checkpoint), queue_id, values)
+        if put.ok:
+            self.in_flight.given(checkpoint, queue_id, client, is_change=next_offset is None)
+        return put
 
-    def put_ack(self, key: PopKey, offsets: Sequence[int], queue_id: int, due_ms: int) -> PutResult:
+    def put_ack(
+        self,
+        key: PopKey,
+        offsets: Sequence[int],
+        queue_id: int,
+        due_ms: int,
+        why: Left | None = Left.ACKNOWLEDGED,
+    ) -> PutResult:
         """Store an acknowledgement of messages of a pop checkpoint. `due_ms` is when they would be visible
-        again."""
+        again. `why` is the cause; None if `in_flight` has noted it."""
         if len(offsets) == 1:
             body, tag = pop_records.encode_ack(key, offsets[0]), ACK_TAG
             unique_key = pop_records.ack_id(key, offsets[0])
@@ -71,7 +89,10 @@ class ReviveLog:
             properties.UNIQUE_KEY: unique_key,
             properties.TIMER_DELIVER_MS: str(due_ms),
         }
-        return self._put(body, queue_id, values)
+        put = self._put(body, queue_id, values)
+        if put.ok and why is not None:
+            self.in_flight.left(key, offsets, queue_id, why)
+        return put
 
     def _put(self, body: bytes, queue_id: int, values: dict[str, str]) -> PutResult:
         host = self._host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,6 +51,25 @@ class ReviveQueue:
     in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
     due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
     remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
+
+    def next_due_ms(self) -> int | None:
+        """Return when the first pop checkpoint in hand is over, None without one."""
+        while self.due and self.in_hand.get(self.due[0][2]) is None:
+            heapq.heappop(self.due)
+        return self.due[0][0] if self.due else None
+
+
+class QueueProgress(NamedTuple):
+    """How far a queue of the revive log is read. `finished` is the offset of the last record that is
+    finished, -1 for none. `in_hand` are pop checkpoints that were read and are not finished, `due_ms` is when
+    messages of the first of them are visible again."""
+
+    queue_id: int
+    finished: int
+    read: int
+    end: int
+    in_hand: int
+    due_ms: int | None
 
 
 class Revived(NamedTuple):

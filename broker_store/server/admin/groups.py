@@ -27,6 +27,7 @@ def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
         parts.offsets.forget_group(group)
         parts.broadcast.forget(group=group)
     parts.statistics.forget_group(group)
+    parts.in_flight.forget_group(group)
     return known
 
 

@@ -41,7 +41,7 @@ class World:
     def begin(self) -> None:
         clock = lambda: self.now_ms  # noqa: E731
         self.timer = Timer(self.store, clock=clock)
-        self.timer.start()
+        self.timer.start([LOG])
         self.offsets = Offsets(clock=clock)
         if self.saved is not None:
             self.offsets.load(self.saved)
