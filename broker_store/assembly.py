@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,9 +34,8 @@ from broker_store.nameserver.kv_file import KeyValueFile
 from broker_store.rest.change_record import ChangeRecord
 from broker_store.server.audited_requests import note_name_server
 from broker_store.server.broker import Broker
-from broker_store.server.grpc.channel import GrpcChannel
-from broker_store.server.grpc.port import open_grpc_port
-from broker_store.server.listener import Listener
+from broker_store.server.certificate import Certificate
+from broker_store.server.grpc.port import GrpcListener, open_grpc_port
 from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import BrokerParts, build_parts
 from broker_store.server.registration import own_broker
@@ -99,7 +99,7 @@ class BrokerProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         self.name_server_port: NameServerPort | None = None
-        self.grpc_port: Listener[GrpcChannel] | None = None
+        self.grpc_port: GrpcListener | None = None
         self.broker: Broker | None = None
         self.parts: BrokerParts | None = None
         self._sampler: Worker | None = None
@@ -179,7 +179,9 @@ class BrokerProcess:
             await broker.start(self.bind)
             self.store.appender.store_host = parts.endpoint.store_host
             if self.settings.broker.grpc_server_port:
-                self.grpc_port = await open_grpc_port(parts, self.bind, self.settings.broker.grpc_server_port)
+                self.grpc_port = await open_grpc_port(
+                    parts, self.bind, self.settings.broker.grpc_server_port, self._certificate()
+                )
             if parts.history is not None:
                 self._remember(parts.history)
             self.parts = parts
@@ -200,6 +202,16 @@ class BrokerProcess:
         self.threads.start(threading.get_ident())
         self._thread_watch = Worker("thread-watch", self.threads.step, 1.0, _thread_watch_failed)
         self._thread_watch.start()
+
+    def _certificate(self) -> Certificate:
+        """Return the certificate of the gRPC port: that of the settings, or one of its own."""
+        settings = self.settings.broker
+        given = (
+            (Path(settings.tls_cert_path), Path(settings.tls_key_path)) if settings.tls_cert_path else None
+        )
+        names = {"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.broker_ip1, self.bind}
+        place = (self._data or self.store.root) / "tls"
+        return Certificate(given, place, names - {"0.0.0.0", "::"}, wall_clock_ms, self.store.disk)
 
     def _sample_files(self) -> SampleFiles:
         return SampleFiles(self.store.disk, self.store.root.parent / samples.DIRECTORY)

@@ -75,6 +75,7 @@ MQADMIN_MAY_IMPORT = {
 # Package -> the only rooms that may import it.
 KEPT_TO = {
     "django": {"mqadmin"},
+    "cryptography": {"server"},
     "numba": {"kernels"},
     "pyspark": {"pipeline"},
     "pyarrow": {"pipeline"},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import ssl
 import struct
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from broker_store.config.load import acting_settings, load_settings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.engine.retention.retention import Retention
-from broker_store.errors import DamagedStoreError
+from broker_store.errors import ConfigError, DamagedStoreError
 from broker_store.formats import record
 from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetStatus, Message, PutStatus
@@ -25,6 +26,7 @@ from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 from broker_store.protocol.command import Command
 from broker_store.server import registration
 from broker_store.server.broker import Broker
+from broker_store.server.certificate import self_signed
 from broker_store.server.nameserver_port import NameServerPort
 from tests.interop.brokers import free_ports
 from tests.support.broker_harness import Harness
@@ -590,6 +592,32 @@ async def seen_grpc_port(setup):
         process = assembly.BrokerProcess(settings, with_name_server=False)
         await process.start()
         assert process.ports.get("grpc") == (f"127.0.0.1:{wanted}" if wanted else None)
+        await process.stop()
+
+
+@effect_of("tlsCertPath", "tlsKeyPath")
+async def seen_certificate(setup):
+    setup.root.mkdir(parents=True, exist_ok=True)
+    file = setup.root / "own.pem"
+    file.write_bytes(self_signed(["broker.example"], int(time.time() * 1000)))
+    port = free_ports()[0]
+    given = {
+        "mappedFileSizeCommitLog": "65536",
+        "maxHashSlotNum": "50",
+        "maxIndexNum": "200",
+        "listenPort": "0",
+        "grpcServerPort": str(port),
+        "tlsCertPath": str(file),
+    }
+    with pytest.raises(ConfigError, match="tlsKeyPath"):
+        load_settings(None, given, store_root=setup.root / "none")
+    settings = load_settings(None, given | {"tlsKeyPath": str(file)}, store_root=setup.root / "store")
+    process = assembly.BrokerProcess(settings, with_name_server=False)
+    await process.start()
+    try:
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+        assert shown in file.read_text()
+    finally:
         await process.stop()
 
 

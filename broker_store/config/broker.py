@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from broker_store.config.setting import INT_MAX, Checked, setting
+from broker_store.errors import ConfigError
 from broker_store.formats.topics import TRACE_TOPIC
 
 
@@ -53,6 +54,18 @@ class BrokerSettings(Checked):
         "port",
         "where RocketMQ 5 clients connect, by gRPC; 0 opens no such port; a key of Apache's proxy",
         high=65535,
+    )
+    tls_cert_path: str = setting(
+        "tlsCertPath",
+        "",
+        "path",
+        "certificate of the gRPC port, PEM; without one the broker makes its own; a key of Apache's proxy",
+    )
+    tls_key_path: str = setting(
+        "tlsKeyPath",
+        "",
+        "path",
+        "the key of that certificate, PEM without a password; a key of Apache's proxy",
     )
     broker_permission: int = setting(
         "brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7
@@ -401,3 +414,9 @@ class BrokerSettings(Checked):
         high=100_000,
         ours=True,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.tls_cert_path) != bool(self.tls_key_path):
+            key = "tlsKeyPath" if self.tls_cert_path else "tlsCertPath"
+            raise ConfigError(key, "", "expected a path: certificate and key are set together")

@@ -9,6 +9,9 @@ beginning of a request to its end, and by the bytes that it does not read. A pee
 is not read either. One that does not open its windows is closed after WINDOW_TIMEOUT_S, or when
 MAX_QUEUED_BYTES wait for them.
 
+The first byte decides whether the connection has TLS. Then `TlsTransport` stands between the transport of the
+system and this protocol.
+
 Times are of the loop's clock.
 """
 
@@ -23,6 +26,7 @@ from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, fai
 from broker_store.protocol.http2.connection import Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
 from broker_store.protocol.http2.stream import Stream
+from broker_store.protocol.tls import HANDSHAKE
 from broker_store.server.channel import (
     FRAME_TIMEOUT_S,
     HIGH_WATER_BYTES,
@@ -33,6 +37,7 @@ from broker_store.server.channel import (
     address_text,
     packed_address,
 )
+from broker_store.server.tls_transport import TlsPort, TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +68,11 @@ class GrpcHandler(Protocol):
 
 
 class GrpcPort(Protocol):
-    """The listening port that accepted a channel (`listener.Listener`)."""
+    """The listening port that accepted a channel (`port.GrpcListener`)."""
 
     kept_bytes: int
     refused: Refused
+    tls: TlsPort | None  # None if connections have no TLS
 
     def admit(self, channel: GrpcChannel) -> bool: ...
 
@@ -79,9 +85,9 @@ class GrpcChannel(asyncio.Protocol):
     """One connection. `remote` is `ip:port`; `remote_host` is (packed address, port), as in records."""
 
     __slots__ = (
-        "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "last_s",
-        "closed", "_kept", "_is_receiving", "_is_scheduled", "_is_paused", "_resumed_s", "_queued",
-        "_queued_since_s",
+        "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
+        "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
+        "_resumed_s", "_queued", "_queued_since_s",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -92,8 +98,10 @@ class GrpcChannel(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.last_s = self.loop.time()
         self.connection = Connection(handler.is_long, self.last_s, scan_frames)
-        self.transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | TlsTransport | None = None
+        self.tls: TlsTransport | None = None
         self.closed = False
+        self._has_begun = False
         self._kept = 0
         self._is_receiving = self._is_scheduled = self._is_paused = False
         self._resumed_s = 0.0
@@ -108,12 +116,16 @@ class GrpcChannel(asyncio.Protocol):
         self.remote = address_text(peer)
         self.remote_host = (packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        if self.listener.admit(self):
-            self._write_out()
-        else:
+        # Nothing is written before the first byte of the client, which may be that of TLS.
+        if not self.listener.admit(self):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            if data[0] == HANDSHAKE and self.listener.tls is not None:
+                self._begin_tls(self.listener.tls, data)
+                return
         self.last_s = now_s = self.loop.time()
         connection = self.connection
         self._is_receiving = True
@@ -126,8 +138,26 @@ class GrpcChannel(asyncio.Protocol):
             self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
             return
         kept = connection.kept
+        if self.tls is not None:
+            kept += self.tls.session.kept
         if kept != self._kept:
             self._keep(kept)
+
+    def _begin_tls(self, port: TlsPort, data: bytes) -> None:
+        raw = self.transport
+        assert isinstance(raw, asyncio.Transport)  # no bytes came before
+        self.transport = self.tls = TlsTransport(raw, self, port)
+        raw.set_protocol(self.tls)
+        self.tls.data_received(data)
+
+    def count_kept(self) -> None:
+        """Take notice that the bytes of unfinished records have changed."""
+        if self.tls is not None and not self.closed:
+            self._keep(self.connection.kept + self.tls.session.kept)
+
+    def tls_failed(self, level: int, cause: str, text: str) -> None:
+        """Log and count why the connection ends."""
+        self._count_end(level, cause, text)
 
     def _handle(self, event: Event) -> None:
         handler, stream = self.handler, event.stream
@@ -168,9 +198,14 @@ class GrpcChannel(asyncio.Protocol):
         self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None
     ) -> None:
         """Log and count why the connection is closed, and close it after what was written."""
+        self._count_end(level, cause, text, value, limit)
+        self.close()
+
+    def _count_end(
+        self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None
+    ) -> None:
         self.listener.write_log(level, cause, "closing %s: %s", self.remote, text)
         self.listener.refused(cause, value=value, limit=limit, who=self.remote, said=text)
-        self.close()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -282,6 +317,9 @@ class GrpcChannel(asyncio.Protocol):
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
         """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
         None."""
+        if self.tls is not None and not self._is_paused:
+            if (why := self.tls.overdue(now_s, self._resumed_s)) is not None:
+                return why
         since_s = self.connection.unfinished_since()
         if since_s is not None and not self._is_paused:
             unfinished_s = now_s - max(since_s, self._resumed_s)  # the time without reading does not count

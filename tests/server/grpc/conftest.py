@@ -9,6 +9,7 @@ import pytest
 from broker_store.broker.topics import TopicConfig
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import Address, AddressScheme, Endpoints, Message, Resource
+from broker_store.server.certificate import Certificate
 from broker_store.server.grpc.port import open_grpc_port
 from broker_store.server.grpc.service import _METHODS
 from tests.support.broker_harness import Harness
@@ -25,8 +26,8 @@ class Grpc:
         self.parts = harness.parts
         self.parts.topics.put(TopicConfig("Orders", 4, 4))
 
-    async def start(self) -> None:
-        self.port = await open_grpc_port(self.parts, "127.0.0.1", 0)
+    async def start(self, certificate: Certificate | None) -> None:
+        self.port = await open_grpc_port(self.parts, "127.0.0.1", 0, certificate)
         self.channel = self.connect()
 
     def connect(self, **options) -> grpc.aio.Channel:
@@ -71,9 +72,9 @@ async def opened():
     """Open ports: `await opened(settings)`."""
     ports: list[Grpc] = []
 
-    async def make(**settings) -> Grpc:
+    async def make(certificate: Certificate | None = None, **settings) -> Grpc:
         made = Grpc(Harness(**settings))
-        await made.start()
+        await made.start(certificate)
         ports.append(made)
         return made
 

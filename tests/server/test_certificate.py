@@ -1,0 +1,103 @@
+"""The certificate of a TLS port: made, kept, renewed, or given."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from broker_store.engine.disk.disk import Disk
+from broker_store.errors import ConfigError
+from broker_store.server.certificate import FILE, RENEWED_DAYS, VALID_DAYS, Certificate, self_signed
+
+NOW_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+
+
+class Clock:
+    now_ms = NOW_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def made(directory: Path, clock: Clock, given=None) -> Certificate:
+    return Certificate(given, directory / "tls", ["localhost", "127.0.0.1"], clock, Disk())
+
+
+def test_the_first_start_makes_a_certificate_that_only_its_owner_may_read(tmp_path):
+    made(tmp_path, Clock()).open()
+    file = tmp_path / "tls" / FILE
+    assert [os.stat(path).st_mode & 0o777 for path in (file.parent, file)] == [0o700, 0o600]
+    found = x509.load_pem_x509_certificate(file.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert (found.not_valid_after_utc - found.not_valid_before_utc).days == VALID_DAYS + 1
+
+
+def test_it_is_kept_over_starts_until_it_ends_soon(tmp_path):
+    clock, file = Clock(), tmp_path / "tls" / FILE
+    made(tmp_path, clock).open()
+    first = file.read_bytes()
+    clock.now_ms += (VALID_DAYS - RENEWED_DAYS - 1) * DAY_MS
+    certificate = made(tmp_path, clock)
+    certificate.open()
+    assert file.read_bytes() == first and certificate.changed() is None
+    clock.now_ms += 2 * DAY_MS
+    assert isinstance(certificate.changed(), ssl.SSLContext)
+    assert file.read_bytes() != first and certificate.changed() is None
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing of PEM", self_signed([], NOW_MS)[:300]])
+def test_a_file_that_cannot_be_used_is_made_again(tmp_path, content):
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls" / FILE).write_bytes(content)
+    made(tmp_path, Clock()).open()
+    x509.load_pem_x509_certificate((tmp_path / "tls" / FILE).read_bytes())
+
+
+def test_a_given_certificate_is_used_and_read_again_when_it_was_replaced(tmp_path):
+    certificate, key = tmp_path / "own.crt", tmp_path / "own.key"
+    for file in (certificate, key):
+        file.write_bytes(self_signed(["broker.example"], NOW_MS))
+    with pytest.raises(ConfigError, match="KEY_VALUES_MISMATCH|mismatch"):
+        made(tmp_path, Clock(), (certificate, key)).open()
+    key.write_bytes(certificate.read_bytes())
+    own = made(tmp_path, Clock(), (certificate, key))
+    own.open()
+    assert own.changed() is None and not (tmp_path / "tls").exists()
+    for file in (certificate, key):
+        file.write_bytes(b"torn")
+    with pytest.raises(ConfigError):
+        own.changed()
+    renewed = self_signed(["broker.example"], NOW_MS)
+    for file in (certificate, key):
+        file.write_bytes(renewed)
+    assert own.changed() is not None and own.changed() is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nothing of PEM"])
+def test_a_given_file_that_cannot_be_used_is_named(tmp_path, content):
+    file = tmp_path / "own.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"tlsCertPath.*own\.pem"):
+        made(tmp_path, Clock(), (file, file)).open()
+
+
+def test_a_key_with_a_password_is_refused_without_asking_for_it(tmp_path):
+    plain = self_signed([], NOW_MS)
+    key = serialization.load_pem_private_key(plain, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    file = tmp_path / "own.pem"
+    file.write_bytes(key + plain[plain.index(b"-----BEGIN CERT") :])
+    with pytest.raises(ConfigError, match="password"):
+        made(tmp_path, Clock(), (file, file)).open()
