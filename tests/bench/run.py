@@ -844,6 +844,27 @@ def bench_sql(run: Run) -> None:
             run.add(side, f"{name}: pulls", "1/s", line["pulls_s"])
 
 
+def bench_pop(run: Run) -> None:
+    """Pops of 32 messages by four connections, each message acknowledged by a request of its own."""
+    for side in run.sides():
+        with running(side) as broker:
+            run.say(f"{side} pops")
+            run.level_ground()
+            words = [broker.nameserver, str(broker.broker_port), str(run.seconds), str(run.n(800_000))]
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.bench.pop", *words],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=900,
+            )
+            if done.returncode:
+                raise SystemExit(f"pops on {side} failed: {done.stderr.decode()[-1500:]}")
+            line = run.keep(side, json.loads(done.stdout))
+            name = "wire: pops of 32 by 4 connections, each message acknowledged, 100 B"
+            run.add(side, f"{name}: messages", "msg/s", line["given_s"], bound=1.0)
+
+
 # ---- the pipeline
 
 
@@ -981,6 +1002,7 @@ SECTIONS = {
     "kinds": bench_kinds,
     "due": bench_due,
     "sql": bench_sql,
+    "pop": bench_pop,
     "parked": bench_parked,
     "replay": bench_replay,
     "memory": bench_memory,
