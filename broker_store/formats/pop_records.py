@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
 from broker_store.errors import FormatError
@@ -83,42 +84,37 @@ class PopAck(NamedTuple):
 def encode_checkpoint(checkpoint: PopCheckpoint) -> bytes:
     """Return the body of a `ck` record."""
     key = checkpoint.key
-    value = {
-        "bm": checkpoint.acked,
-        "bn": key.broker_name,
-        "c": key.group,
-        "d": list(checkpoint.diffs),
-        "it": checkpoint.invisible_ms,
-        "n": len(checkpoint.diffs),
-        "pt": key.pop_ms,
-        "q": key.queue_id,
-        "reviveTime": checkpoint.revive_ms,
-        "ro": 0,
-    }
-    if checkpoint.puts is not None:
-        value["rp"] = checkpoint.puts
-    return _dumps(value | {"so": key.start_offset, "t": key.topic})
+    puts = "" if checkpoint.puts is None else f'"rp":{_quoted(checkpoint.puts)},'
+    return (
+        f'{{"bm":{checkpoint.acked},"bn":{_quoted(key.broker_name)},"c":{_quoted(key.group)}'
+        f',"d":[{",".join(map(str, checkpoint.diffs))}],"it":{checkpoint.invisible_ms}'
+        f',"n":{len(checkpoint.diffs)},"pt":{key.pop_ms},"q":{key.queue_id}'
+        f',"reviveTime":{checkpoint.revive_ms},"ro":0,{puts}"so":{key.start_offset}'
+        f',"t":{_quoted(key.topic)}}}'
+    ).encode()
 
 
 def encode_ack(key: PopKey, offset: int) -> bytes:
     """Return the body of an `ack` record."""
-    return _dumps({"ao": offset} | _ack_fields(key))
+    return f'{{"ao":{offset},{_ack_fields(key)}'.encode()
 
 
 def encode_batch_ack(key: PopKey, offsets: Sequence[int]) -> bytes:
     """Return the body of a `bAck` record."""
-    return _dumps({"ao": 0, "aol": list(offsets)} | _ack_fields(key))
+    return f'{{"ao":0,"aol":[{",".join(map(str, offsets))}],{_ack_fields(key)}'.encode()
 
 
-def _ack_fields(key: PopKey) -> dict[str, object]:
-    return {
-        "bn": key.broker_name,
-        "c": key.group,
-        "pt": key.pop_ms,
-        "q": key.queue_id,
-        "so": key.start_offset,
-        "t": key.topic,
-    }
+def _ack_fields(key: PopKey) -> str:
+    """Return the fields of a key, and the end of the record. By hand, as there is one for each pop."""
+    return (
+        f'"bn":{_quoted(key.broker_name)},"c":{_quoted(key.group)},"pt":{key.pop_ms},"q":{key.queue_id}'
+        f',"so":{key.start_offset},"t":{_quoted(key.topic)}}}'
+    )
+
+
+@lru_cache(4096)
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def checkpoint_id(key: PopKey) -> str:
@@ -199,10 +195,6 @@ def _number(value: dict[str, object], name: str, low: int, high: int) -> int:
             found=text_excerpt(found),
         )
     return found
-
-
-def _dumps(value: dict[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _loads(body: bytes) -> dict[str, object]:

@@ -37,6 +37,7 @@ from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import pop_records
 from broker_store.nameserver.handlers import NameServer
+from broker_store.server.ack_group import AckGroup
 from broker_store.server.change_records import ChangeRecords
 from broker_store.server.pop_request import Pop
 from broker_store.server.pull import Pull
@@ -85,6 +86,7 @@ class BrokerParts:
     request_modes: RequestModes
     revive_log: ReviveLog
     revive: Revive
+    acks: AckGroup
     earlier_pops: EarlierPops
     statistics: Statistics
     delay: Delay
@@ -224,6 +226,7 @@ def build_parts(
             RequestMode(settings.default_message_request_mode, settings.default_pop_share_queue_num)
         ),
         revive_log=revive_log,
+        acks=AckGroup(store, revive_log),
         revive=Revive(
             store,
             timer,

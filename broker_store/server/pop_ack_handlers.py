@@ -3,12 +3,16 @@ section 5)."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_store.messages import PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
+from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header
 from broker_store.protocol.pop import BatchAck, Receipt, read_batch_ack, read_receipt
 from broker_store.server.channel import Channel
+from broker_store.server.group_answers import GroupAnswers
 from broker_store.server.handler import Handlers
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import PopAcks, Popped, not_stored
@@ -23,6 +27,8 @@ class PopAckHandlers:
 
     def __init__(self, parts: BrokerParts, acks: PopAcks):
         self._parts, self._acks = parts, acks
+        self._answers = GroupAnswers()
+        parts.acks.on_answered = self._answers.write
 
     def handlers(self) -> Handlers:
         return {
@@ -35,7 +41,12 @@ class PopAckHandlers:
     def ack(self, command: Command, channel: Channel) -> None:
         """Store that a message was consumed."""
         header = read_header(RequestCode.ACK_MESSAGE, command.fields)
-        self._acks.ack(_popped(header), channel.remote, lambda status: self._answer(command, channel, status))
+        self._acks.ack(_popped(header), channel.remote, partial(self._answer_ack, command, channel))
+
+    def _answer_ack(self, command: Command, channel: Channel, status: PutStatus) -> None:
+        answer = command.answer() if status is PutStatus.PUT_OK else self._refused(command, channel, status)
+        if not command.is_oneway and not channel.closed:
+            self._answers.add(channel, encode_frame(answer))
 
     async def batch_ack(self, command: Command, channel: Channel) -> Command | None:
         """Store that messages of several pops were consumed. All entries are checked before one is stored.

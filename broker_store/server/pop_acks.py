@@ -11,6 +11,7 @@ from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import PutResult, PutStatus
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, Receipt, topic_of
+from broker_store.server.ack_group import AckTarget
 from broker_store.server.handler import Refusal, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_checks import check_invisible_time, no_order
@@ -33,6 +34,20 @@ class Popped(NamedTuple):
     offset: int
     receipt: Receipt
 
+    @property
+    def target(self) -> AckTarget:
+        """The pop checkpoint that an acknowledgement belongs to."""
+        receipt = self.receipt
+        key = PopKey(
+            self.topic,
+            self.group,
+            self.queue_id,
+            receipt.start_offset,
+            receipt.pop_ms,
+            receipt.broker_name,
+        )
+        return AckTarget(key, receipt.revive_queue, receipt.pop_ms + receipt.invisible_ms)
+
 
 class PopAcks:
     """Stores acknowledgements and changes of invisible times."""
@@ -41,25 +56,12 @@ class PopAcks:
         self._parts = parts
 
     def ack(self, popped: Popped, remote: str, done: Callable[[PutStatus], None]) -> None:
-        """Store that a message was consumed, and call `done` when that is confirmed, or at once if it was
-        not stored. `remote` is the client's address. Raises Refusal."""
+        """Store that a message was consumed, with the others of this turn, and call `done` when that is
+        confirmed, or when it could not be stored. `remote` is the client's address. Raises Refusal."""
         self._check_queue(popped.topic, popped.queue_id, remote)
         self._check_revive_queue(popped.receipt.revive_queue)
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=False)
-        self._when_confirmed(self._put_ack(popped), done)
-
-    def _put_ack(self, popped: Popped, why: Left = Left.ACKNOWLEDGED) -> PutResult:
-        receipt = popped.receipt
-        key = PopKey(
-            popped.topic,
-            popped.group,
-            popped.queue_id,
-            receipt.start_offset,
-            receipt.pop_ms,
-            receipt.broker_name,
-        )
-        due_ms = receipt.pop_ms + receipt.invisible_ms
-        return self._parts.revive_log.put_ack(key, [popped.offset], receipt.revive_queue, due_ms, why)
+        self._parts.acks.add(popped.target, popped.offset, done)
 
     def check_batch(self, ack: BatchAck, remote: str) -> list[int]:
         """Return the offsets of a batch's entry that are in its queue. Raises Refusal."""
@@ -105,7 +107,10 @@ class PopAcks:
         checkpoint = PopCheckpoint(key, invisible_ms, (0,))
         put = parts.revive_log.put_checkpoint(checkpoint, receipt.revive_queue)
         if put.ok:
-            put = self._put_ack(popped, Left.CHANGED)
+            old = popped.target
+            put = parts.revive_log.put_ack(
+                old.key, [popped.offset], old.revive_queue, old.due_ms, Left.CHANGED
+            )
         self._when_confirmed(put, lambda status: done(status, changed))
         return changed
 

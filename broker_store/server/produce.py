@@ -27,6 +27,7 @@ from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.framing import encode_frame, encode_send_answer
 from broker_store.protocol.headers import SendHeader, read_send
 from broker_store.server.channel import Channel
+from broker_store.server.group_answers import GroupAnswers
 from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
@@ -82,8 +83,8 @@ class Produce:
         self._added = properties.encode(added)
         self._added_names = added.keys()
         self._unique_ids = UniqueIds(parts)
-        self._answers: dict[Channel, list[bytes]] = {}
-        group.on_answered = self._write_answers
+        self._answers = GroupAnswers()
+        group.on_answered = self._answers.write
         # Called with the command, its channel and a topic that was created for a send.
         self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = (
             lambda command, channel, config: None
@@ -385,7 +386,7 @@ class Produce:
                 code,
                 recall_handle=handle,
             )
-            self._answers.setdefault(channel, []).append(frame)
+            self._answers.add(channel, frame)
 
     def _half_stored(self, context: tuple[Command, Channel, str | None, int, str], result: PutResult) -> None:
         if result.status in SENT:
@@ -416,14 +417,4 @@ class Produce:
                     .replace("{waiting}", str(late.late_among))
                 )
             frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
-        frames = self._answers.get(channel)
-        if frames is None:
-            self._answers[channel] = [frame]
-        else:
-            frames.append(frame)
-
-    def _write_answers(self) -> None:
-        """Write the answers of a group, in one piece for each connection."""
-        answers, self._answers = self._answers, {}
-        for channel, frames in answers.items():
-            channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
+        self._answers.add(channel, frame)

@@ -7,7 +7,7 @@ import pytest
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats import pop_records, record
 from broker_store.formats.timer_log import TIMER_TOPIC
-from broker_store.messages import Message, PutStatus
+from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol import fastjson, pop
 from broker_store.protocol.pop import Receipt
 from broker_store.server.broker import Broker
@@ -266,6 +266,50 @@ async def test_a_batch_of_acks():
     assert (await harness.ask(200151, fastjson.dumps({"acks": []}))).code == 208
     beyond = fastjson.dumps({"acks": [entry | {"so": 50}]})
     assert (await harness.ask(200151, beyond)).code == 208
+
+
+async def test_acks_of_one_turn_and_one_pop_are_one_record():
+    harness = stocked(b"a", b"b", b"c", b"d")
+    first = receipts(await popped(harness, 1, count=3), harness)
+    second = receipts(await popped(harness, 1), harness)
+    before = harness.store.max_offset(TIMER_TOPIC, 0)
+    wanted = [first[b"c"], first[b"a"], second[b"d"], first[b"a"]]
+    answers = await asyncio.gather(*[ack(harness, receipt) for receipt in wanted])
+    assert [answer.code for answer in answers] == [0, 0, 0, 0]
+    records = harness.store.messages(TIMER_TOPIC, 0)[before:]
+    assert [(each.tags, pop_records.decode_ack(each.body).offsets) for each in records] == [
+        ("bAck", (0, 2)),
+        ("ack", (3,)),
+    ]
+    run(harness, 11_000)
+    assert bodies(await popped(harness)) == [b"b"]
+
+
+async def test_more_acks_than_a_pop_checkpoint_has_messages_are_several_records():
+    """A forged receipt may name any message of its queue."""
+    harness = stocked(*[b"%d" % number for number in range(70)])
+    topic, queue_id, text, _ = receipts(await popped(harness, 1, count=1), harness)[b"0"]
+    before = harness.store.max_offset(TIMER_TOPIC, 0)
+    answers = await asyncio.gather(*[ack(harness, (topic, queue_id, text, offset)) for offset in range(70)])
+    assert {answer.code for answer in answers} == {0}
+    records = harness.store.messages(TIMER_TOPIC, 0)[before:]
+    assert [len(pop_records.decode_ack(each.body).offsets) for each in records] == [32, 32, 6]
+
+
+async def test_acks_of_one_turn_are_answered_each_by_its_own_record(monkeypatch):
+    harness = stocked(b"a", b"b")
+    first = receipts(await popped(harness, 1, count=1), harness)[b"a"]
+    second = receipts(await popped(harness, 1), harness)[b"b"]
+    put_ack = harness.parts.revive_log.put_ack
+
+    def refuse_first(key, offsets, queue_id, due_ms):
+        if offsets == [0]:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        return put_ack(key, offsets, queue_id, due_ms)
+
+    monkeypatch.setattr(harness.parts.revive_log, "put_ack", refuse_first)
+    answers = await asyncio.gather(ack(harness, first), ack(harness, second))
+    assert [answer.code for answer in answers] == [14, 0]
 
 
 async def change(harness, receipt, invisible_ms):

@@ -1,0 +1,89 @@
+"""The acknowledgements of one turn of the loop.
+
+    ack, ack, ack ──► of one pop checkpoint: one record ──► confirmed ──► answers
+
+A client acknowledges each message of a pop by a request of its own, and most of these requests come together.
+Those that belong to one pop checkpoint are stored as one record of the revive log (tag `bAck`), the form that
+Apache's broker has for a batch. Each record costs a place in the log, in the timer and in the revive log, so
+this decides how fast messages are acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.engine.store_protocol import Store
+from broker_store.formats.pop_records import MAX_MESSAGES, PopKey
+from broker_store.messages import PutResult, PutStatus
+
+# Records that are stored in one turn; acknowledgements beyond them wait for the next.
+MAX_RECORDS = 512
+
+Done = Callable[[PutStatus], None]
+
+
+class AckTarget(NamedTuple):
+    """The pop checkpoint that an acknowledgement belongs to, as its receipt states it. `due_ms` is when its
+    messages are visible again."""
+
+    key: PopKey
+    revive_queue: int
+    due_ms: int
+
+
+class AckGroup:
+    """Stores acknowledgements at the end of the turn in which they were added."""
+
+    def __init__(self, store: Store, revive_log: ReviveLog):
+        self._store, self._log = store, revive_log
+        self._waiting: dict[AckTarget, list[tuple[int, Done]]] = {}
+        self._is_scheduled = False
+        # Called when acknowledgements have had their results.
+        self.on_answered: Callable[[], None] = lambda: None
+
+    def add(self, target: AckTarget, offset: int, done: Done) -> None:
+        """Store the acknowledgement of the message at a queue offset, then call `done` with PUT_OK once the
+        record is confirmed, else with why it is not."""
+        self._waiting.setdefault(target, []).append((offset, done))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Store the acknowledgements that were added, and answer."""
+        self._is_scheduled = False
+        stored: list[tuple[list[Done], PutResult]] = []
+        for target in list(self._waiting):
+            if len(stored) >= MAX_RECORDS:
+                self._is_scheduled = True
+                asyncio.get_running_loop().call_soon(self.flush)
+                break
+            stored += self._put(target, self._waiting.pop(target))
+        if not stored:
+            return
+        log_end = max(put.log_end for _, put in stored)
+        self._store.confirmation.when_confirmed(log_end, lambda status: self._confirmed(stored, status))
+
+    def _put(self, target: AckTarget, acks: list[tuple[int, Done]]) -> list[tuple[list[Done], PutResult]]:
+        """Store the records of one pop checkpoint; return who waits for each."""
+        waiting: dict[int, list[Done]] = {}
+        for offset, done in acks:
+            waiting.setdefault(offset, []).append(done)
+        offsets = sorted(waiting)
+        stored = []
+        for first in range(0, len(offsets), MAX_MESSAGES):
+            some = offsets[first : first + MAX_MESSAGES]
+            put = self._log.put_ack(target.key, some, target.revive_queue, target.due_ms)
+            stored.append(([done for offset in some for done in waiting[offset]], put))
+        return stored
+
+    def _confirmed(self, stored: list[tuple[list[Done], PutResult]], status: PutStatus) -> None:
+        confirmed = self._store.confirmed
+        for waiting, put in stored:
+            its = put.status if not put.ok or put.log_end <= confirmed else status
+            for done in waiting:
+                done(its)
+        self.on_answered()
