@@ -18,6 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RMQ_BUILD", ROOT / "build" / "rocketmq"))
 JAVA_5, JAVA_4 = "5.5.0", "4.9.8"
+# Clients of RocketMQ 5 (gRPC)
+JAVA_GRPC, GO_GRPC = "grpc-5.2.0", "go-grpc"
 LOG_CONFIGURATION = BUILD / "client-logback.xml"
 # A client that gets no answer gives up after seconds; these are for a machine that does ten other things.
 RUN_LIMIT_S = 180
@@ -36,16 +38,16 @@ def java_missing(version: str) -> str | None:
     return None
 
 
-def go_missing() -> str | None:
+def go_missing(name: str = "go-client") -> str | None:
     """Why the Go program cannot run here, or None."""
-    return None if (BUILD / "go-client").exists() else f"the Go client is not in {BUILD} (make deps)"
+    return None if (BUILD / name).exists() else f"{name} is not in {BUILD} (make deps)"
 
 
 def require(*kinds: str) -> None:
-    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go") is not here: to be called before a
-    broker is started."""
+    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go", JAVA_GRPC, GO_GRPC) is not here: to be
+    called before a broker is started."""
     for kind in kinds:
-        if reason := go_missing() if kind == "go" else java_missing(kind):
+        if reason := go_missing(f"{kind}-client") if kind in ("go", GO_GRPC) else java_missing(kind):
             pytest.skip(reason)
 
 
@@ -73,7 +75,7 @@ class Program:
 
 
 class JavaProgram(Program):
-    def __init__(self, version: str, nameserver: str, home: Path):
+    def __init__(self, version: str, nameserver: str, home: Path, main: str = "Interop"):
         self.version = version
         classes, archive = BUILD / f"classes-{version}" / "interop", BUILD / f"interop-{version}.jsa"
         flags = (ROOT / "tests/interop/java/flags.txt").read_text().split()
@@ -88,7 +90,7 @@ class JavaProgram(Program):
             "-Drocketmq.client.logUseSlf4j=false",
             f"-Drocketmq.client.logRoot={home}",
         ]
-        super().__init__(["java", *flags, "-cp", classpath, "Interop"], nameserver)
+        super().__init__(["java", *flags, "-cp", classpath, main], nameserver)
 
 
 def java_of(version: str, broker, home: Path) -> JavaProgram:
@@ -102,6 +104,15 @@ class GoProgram(Program):
 
     def __init__(self, nameserver: str):
         super().__init__([str(BUILD / "go-client")], nameserver)
+
+
+def grpc_program(kind: str, endpoint: str, home: Path) -> Program:
+    """Apache's client for RocketMQ 5 of a kind (JAVA_GRPC, GO_GRPC); skips the test where it is not there."""
+    require(kind)
+    if kind == JAVA_GRPC:
+        return JavaProgram(kind, endpoint, home, "Grpc")
+    command = ["env", f"HOME={home}", f"user.home={home}", str(BUILD / "go-grpc-client")]
+    return Program(command, endpoint)
 
 
 class Running:

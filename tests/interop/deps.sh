@@ -1,6 +1,6 @@
 #!/bin/bash
 # Fetches beforehand what tests and figures need beside Python packages, so that they run without a network:
-# a JDK, Maven, Go, curl and Chromium where the machine lacks them (apt), Apache's jars, the Go client and the Python one for RocketMQ 5, and compiles the client programs.
+# a JDK, Maven, Go, curl and Chromium where the machine lacks them (apt), Apache's jars, the Go clients, and the Python one for RocketMQ 5, and compiles the client programs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -21,4 +21,5 @@ fi
 
 "$here/java/build.sh"
 "$here/go/build.sh"
+"$here/go-grpc/build.sh"
 "$here/python/build.sh"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Protocol, cast
 
 from broker_store.kernels.http2_frames import scan_frames
 from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, failed, with_prefix
@@ -144,8 +144,7 @@ class GrpcChannel(asyncio.Protocol):
             self._keep(kept)
 
     def _begin_tls(self, port: TlsPort, data: bytes) -> None:
-        raw = self.transport
-        assert isinstance(raw, asyncio.Transport)  # no bytes came before
+        raw = cast(asyncio.Transport, self.transport)  # that of the system, until now
         self.transport = self.tls = TlsTransport(raw, self, port)
         raw.set_protocol(self.tls)
         self.tls.data_received(data)
