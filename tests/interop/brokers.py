@@ -157,12 +157,19 @@ class OurBroker:
 
 
 class ApacheBroker:
-    """Apache's name server and broker by the peer scripts."""
+    """Apache's name server and broker by the peer scripts. With `has_grpc` the broker runs within Apache's
+    proxy, which serves the clients of RocketMQ 5 on `grpc_port`."""
 
     def __init__(
-        self, data: Path, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()
+        self,
+        data: Path,
+        settings: dict[str, object] | None = None,
+        arguments: tuple[str, ...] = (),
+        *,
+        has_grpc: bool = False,
     ):
         self.data = data
+        self.grpc_port = free_ports()[1] if has_grpc else 0
         self.settings = dict(settings or {})
         self.nameserver_port, self.broker_port = free_ports()
         self.nameserver = f"127.0.0.1:{self.nameserver_port}"
@@ -186,6 +193,7 @@ class ApacheBroker:
             BROKER_HEAP=os.environ.get("BROKER_HEAP", "512m"),
             FLUSH=str(self.settings.get("flushDiskType", "ASYNC_FLUSH")),
             RMQ_BUILD=str(BUILD),
+            GRPC_PORT=str(self.grpc_port or ""),
         )
         began = time.monotonic()
         done = subprocess.run(

@@ -9,6 +9,12 @@ if [ ! -s "$RMQ_CPFILE" ]; then
   mvn -B -ntp -q -f "$RMQ_HERE/pom.xml" -Drocketmq.version="$RMQ_VERSION" dependency:build-classpath -Dmdep.outputFile="$RMQ_CPFILE" || return 1
 fi
 CP=$(cat "$RMQ_CPFILE")
+# rmq_proxy_path : the class path of Apache's proxy, with a broker in it, into PROXY_CP
+rmq_proxy_path() {
+  local file=$RMQ_BUILD/cp-proxy-$RMQ_VERSION.txt
+  [ -s "$file" ] || mvn -B -ntp -q -f "$RMQ_HERE/pom-proxy.xml" -Drocketmq.version="$RMQ_VERSION" dependency:build-classpath -Dmdep.outputFile="$file" || return 1
+  PROXY_CP=$(cat "$file")
+}
 # rmq_compile SRC_DIR OUT_DIR : javac when any source is newer than the stamp
 rmq_compile() {
   if [ ! -f "$2/.stamp" ] || [ -n "$(find "$1" -name '*.java' -newer "$2/.stamp")" ]; then

@@ -27,6 +27,7 @@ set +euo pipefail   # env.sh is written for plain bash
 . "$peers/env.sh" || exit 1
 for name in bench-store bench-client; do rmq_compile "$peers/$name" "$RMQ_BUILD/classes-$RMQ_VERSION/$name" || exit 1; done
 set -euo pipefail
+rmq_proxy_path
 [ -s "$RMQ_BUILD/cp-4.9.8.txt" ] || mvn -B -ntp -q -f "$here/pom-4.9.8.xml" dependency:build-classpath -Dmdep.outputFile="$RMQ_BUILD/cp-4.9.8.txt"
 [ -s "$RMQ_BUILD/cp-grpc-5.2.0.txt" ] || mvn -B -ntp -q -f "$here/pom-grpc.xml" dependency:build-classpath -Dmdep.outputFile="$RMQ_BUILD/cp-grpc-5.2.0.txt"
 build 5.5.0 Interop "$here/src" "$here/src-5" "$here/src-store"
