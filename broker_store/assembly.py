@@ -179,8 +179,13 @@ class BrokerProcess:
             await broker.start(self.bind)
             self.store.appender.store_host = parts.endpoint.store_host
             if self.settings.broker.grpc_server_port:
+                assert broker.router is not None  # it has started
                 self.grpc_port = await open_grpc_port(
-                    parts, self.bind, self.settings.broker.grpc_server_port, self._certificate()
+                    parts,
+                    broker.router,
+                    self.bind,
+                    self.settings.broker.grpc_server_port,
+                    self._certificate(),
                 )
             if parts.history is not None:
                 self._remember(parts.history)

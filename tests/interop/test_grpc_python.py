@@ -1,4 +1,4 @@
-"""Apache's Python client for RocketMQ 5 on the gRPC port, and ours that receives what it sent."""
+"""Apache's Python client for RocketMQ 5 on the gRPC port, and ours of the broker port on the other side."""
 
 import asyncio
 import json
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_store.client import Admin, PullConsumer
+from broker_store.client import Admin, Producer, PullConsumer
 from tests.interop.brokers import OurBroker, free_ports
-from tests.interop.clients import BUILD
+from tests.interop.clients import BUILD, Running
 
 PYTHON = BUILD / "python-client" / "bin" / "python"
-PROGRAM = Path(__file__).parent / "python" / "send.py"
+PROGRAMS = Path(__file__).parent / "python"
+PROGRAM = PROGRAMS / "send.py"
 MESSAGES = 500
 RUN_LIMIT_S = 120
 
@@ -57,3 +58,51 @@ async def test_what_the_python_client_sends_is_stored_and_received(broker):
     # The client sends to each queue in turn, and the offset of each answer is that of its message.
     offsets = {m.keys[0]: m.queue_offset for m in got}
     assert all(offsets[line["key"]] == line["offset"] for line in sent)
+
+
+@pytest.mark.parametrize(
+    ("kind", "consume_type"), [("simple", "CONSUME_ACTIVELY"), ("push", "CONSUME_PASSIVELY")]
+)
+async def test_what_our_producer_sends_the_python_client_receives_and_acknowledges(
+    broker, kind, consume_type
+):
+    async with Admin(broker.nameserver) as admin:
+        await admin.create_topic("Orders", read_queues=4, write_queues=4)
+    consumer = Running([PYTHON, PROGRAMS / "consume.py", broker.grpc, "readers", "Orders", kind, "TagA"])
+    try:
+        await asyncio.to_thread(consumer.until_ready)
+        async with Producer(broker.nameserver) as producer:
+            for number in range(100):
+                tag = "TagA" if number % 4 else "TagB"
+                key, properties = f"key{number}", {"color": "red"}
+                await producer.send("Orders", b"body %d" % number, tag=tag, keys=key, properties=properties)
+        lines = await asyncio.to_thread(consumer.until, lambda lines: len(lines) > 75)
+        async with Admin(broker.nameserver) as admin:
+            connected = await admin.consumer_connections("readers", f"127.0.0.1:{broker.broker_port}")
+        await asyncio.to_thread(consumer.finish)
+        async with Admin(broker.nameserver) as admin:
+            assert await admin.consumer_connections("readers", f"127.0.0.1:{broker.broker_port}") is None
+    finally:
+        consumer.kill()
+    got = [line for line in lines if "body" in line]
+    assert sorted(line["body"] for line in got) == sorted(f"body {n}" for n in range(100) if n % 4)
+    assert {(line["tag"], line["attempt"], line["is_corrupted"]) for line in got} == {("TagA", 1, False)}
+    assert all(line["properties"]["color"] == "red" and len(line["keys"]) == 1 for line in got)
+    (member,) = connected["connectionSet"]
+    assert member["language"] == "PYTHON" and connected["consumeType"] == consume_type
+    assert connected["subscriptionTable"]["Orders"]["subString"] == "TagA"
+
+
+async def test_a_message_that_fails_comes_again_by_the_groups_policy(broker):
+    async with Admin(broker.nameserver) as admin:
+        await admin.create_topic("Orders", read_queues=1, write_queues=1)
+    command = [PYTHON, PROGRAMS / "consume.py", broker.grpc, "readers", "Orders", "push", "*", "fail"]
+    consumer = Running(command)
+    try:
+        await asyncio.to_thread(consumer.until_ready)
+        async with Producer(broker.nameserver) as producer:
+            await producer.send("Orders", b"body")
+        lines = await asyncio.to_thread(consumer.until, lambda lines: len(lines) > 2)
+    finally:
+        consumer.kill()
+    assert [line["attempt"] for line in lines if "body" in line] == [1, 2]

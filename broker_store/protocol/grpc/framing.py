@@ -119,6 +119,18 @@ def failed(error: GrpcError, *, has_answer: bool = False) -> bytes:
     )
 
 
+# Units of `grpc-timeout`, in microseconds.
+_TIMEOUT_UNITS_US = {"H": 3_600_000_000, "M": 60_000_000, "S": 1_000_000, "m": 1_000, "u": 1, "n": 0.001}
+
+
+def timeout_ms(text: str) -> int | None:
+    """Return the time of a `grpc-timeout` in milliseconds; None for a text that is none."""
+    digits, unit = text[:-1], _TIMEOUT_UNITS_US.get(text[-1:])
+    if unit is None or not 1 <= len(digits) <= 8 or not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(int(digits) * unit) // 1_000
+
+
 def percent_encoded(text: str) -> str:
     """Return a text as it stands in `grpc-message`."""
     return "".join(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from broker_store.kernels.http2_frames import scan_frames
@@ -87,7 +88,7 @@ class GrpcChannel(asyncio.Protocol):
     __slots__ = (
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
         "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
-        "_resumed_s", "_queued", "_queued_since_s",
+        "_resumed_s", "_queued", "_queued_since_s", "_resumed",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -107,6 +108,7 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed_s = 0.0
         self._queued = 0
         self._queued_since_s = 0.0
+        self._resumed: list[Callable[[], None]] = []
 
     # Callbacks of asyncio
 
@@ -216,9 +218,26 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed_s = self.loop.time()
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+        self._call_resumed()
+
+    @property
+    def paused(self) -> bool:
+        """Return True if the client does not read what it was sent, or does not open its windows."""
+        return self._is_paused or self.connection.queued > HIGH_WATER_BYTES
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the client reads again; never if the connection ends first."""
+        self._resumed.append(callback)
+
+    def _call_resumed(self) -> None:
+        if self._resumed and not self.paused:
+            callbacks, self._resumed = self._resumed, []
+            for callback in callbacks:
+                callback()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self._resumed.clear()
         for stream in self.connection.streams.values():
             self.handler.gone(stream)
         self._keep(0)
@@ -299,6 +318,8 @@ class GrpcChannel(asyncio.Protocol):
                     MAX_QUEUED_BYTES,
                 )
                 self.abort()
+        if self._resumed:
+            self.loop.call_soon(self._call_resumed)
 
     # The end
 

@@ -12,6 +12,7 @@ from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.service import Service
 from broker_store.server.listener import Listener, bind_for
 from broker_store.server.parts import BrokerParts
+from broker_store.server.router import Router
 from broker_store.server.tls_transport import TlsPort
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ CERTIFICATE_INTERVAL_S = 3_600.0
 class GrpcListener(Listener[GrpcChannel]):
     """The port. Without a certificate it has plain connections alone."""
 
-    def __init__(self, parts: BrokerParts, certificate: Certificate | None):
-        service = Service(parts)
+    def __init__(self, parts: BrokerParts, router: Router, certificate: Certificate | None):
+        service = Service(parts, router)
         super().__init__(
             lambda its: GrpcChannel(service, self),
             parts.settings.max_connections,
@@ -64,12 +65,12 @@ class GrpcListener(Listener[GrpcChannel]):
 
 
 async def open_grpc_port(
-    parts: BrokerParts, host: str, port: int, certificate: Certificate | None = None
+    parts: BrokerParts, router: Router, host: str, port: int, certificate: Certificate | None = None
 ) -> GrpcListener:
-    """Return the port, which accepts connections. Raises OSError if it is taken, and ConfigError or
-    StoreError for the certificate."""
+    """Return the port, which accepts connections. `router` has what it shares with the broker port. Raises
+    OSError if the port is taken, and ConfigError or StoreError for the certificate."""
     listening = bind_for(host, port, "--grpc-port")
-    listener = GrpcListener(parts, certificate)
+    listener = GrpcListener(parts, router, certificate)
     try:
         await listener.open(listening)
     except BaseException:

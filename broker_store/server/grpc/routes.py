@@ -1,12 +1,15 @@
-"""QueryRoute: the queues of a topic, and which messages it takes (docs/spec/grpc.md section 3)."""
+"""QueryRoute: the queues of a topic, and which messages it takes (docs/spec/grpc.md section 3).
+QueryAssignment: those that a consumer receives from (section 6)."""
 
 from __future__ import annotations
 
+from broker_store.broker.groups import Groups
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import NameError_
-from broker_store.formats.names import check_topic
+from broker_store.formats.names import check_group, check_topic
 from broker_store.formats.topics import PERM_READ, PERM_WRITE
 from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Assignment,
     Broker,
     Code,
     Endpoints,
@@ -15,9 +18,15 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Permission,
     Resource,
 )
-from broker_store.protocol.grpc.v2.service_pb2 import QueryRouteRequest, QueryRouteResponse
+from broker_store.protocol.grpc.v2.service_pb2 import (
+    QueryAssignmentRequest,
+    QueryAssignmentResponse,
+    QueryRouteRequest,
+    QueryRouteResponse,
+)
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_request import ALL_QUEUES
 from broker_store.server.topic_attributes import MESSAGE_TYPE
 
 _ALL_TYPES = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
@@ -33,7 +42,7 @@ _TYPES: dict[str, tuple[MessageType, ...]] = {
 
 
 class Routes:
-    """Answers queries of routes, and finds topics by their names in calls."""
+    """Answers queries of routes and assignments, and finds topics by their names in calls."""
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
@@ -43,6 +52,28 @@ class Routes:
             raise Refused(Code.ILLEGAL_ACCESS_POINT, "endpoints of a route need an address", "access point")
         config = self.topic(request.topic)
         return QueryRouteResponse(status=OK, message_queues=self._queues(config, request))
+
+    def assign(self, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
+        """Return which queues a client of a group receives from: all of this broker as one, whose id is -1,
+        or each of them for a group that consumes in order. Raises Refused."""
+        config = self.topic(request.topic)
+        group = full_name(request.group)
+        check_group_name(group)
+        if not config.perm & self._parts.settings.broker_permission & PERM_READ or not config.read_queues:
+            raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
+        queues = self._queues(config, request)
+        found = self._parts.groups.get(group)
+        if found is None or not found.consume_message_orderly:
+            del queues[1:]
+            queues[0].id = ALL_QUEUES
+        return QueryAssignmentResponse(
+            status=OK,
+            assignments=[
+                Assignment(message_queue=queue)
+                for queue in queues
+                if queue.permission in (Permission.READ, Permission.READ_WRITE)
+            ],
+        )
 
     def topic(self, resource: Resource) -> TopicConfig:
         """Return the topic that a call names. Raises Refused if there is none."""
@@ -60,7 +91,9 @@ class Routes:
             raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic", "forbidden topic")
         return config
 
-    def _queues(self, config: TopicConfig, request: QueryRouteRequest) -> list[MessageQueue]:
+    def _queues(
+        self, config: TopicConfig, request: QueryRouteRequest | QueryAssignmentRequest
+    ) -> list[MessageQueue]:
         perm = config.perm & self._parts.settings.broker_permission
         read = config.read_queues if perm & PERM_READ else 0
         write = config.write_queues if perm & PERM_WRITE else 0
@@ -84,6 +117,16 @@ def full_name(resource: Resource) -> str:
     """Return the name of a topic or group as this broker stores it."""
     namespace = resource.resource_namespace
     return f"{namespace}%{resource.name}" if namespace else resource.name
+
+
+def check_group_name(name: str) -> None:
+    """Raise Refused for a name that no consumer group may have, and for groups of the broker."""
+    try:
+        check_group(name)
+    except NameError_ as error:
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, str(error), error.cause) from None
+    if Groups.is_system(name):
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group", "system group")
 
 
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, Message
@@ -17,35 +18,38 @@ from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, 
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
+    AckMessageRequest,
+    ChangeInvisibleDurationRequest,
+    ForwardMessageToDeadLetterQueueRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
+    QueryAssignmentRequest,
     QueryRouteRequest,
+    ReceiveMessageRequest,
+    ReceiveMessageResponse,
     SendMessageRequest,
 )
 from broker_store.protocol.http2.stream import Stream
+from broker_store.server.grpc.acks import Acks
+from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.channel import GrpcChannel
+from broker_store.server.grpc.clients import CLIENT_ID, GrpcClient, GrpcClients
+from broker_store.server.grpc.dead_letters import DeadLetters
+from broker_store.server.grpc.receives import Receives
+from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.sends import Sends
 from broker_store.server.grpc.settings import Telemetry
-from broker_store.server.grpc.statuses import OK, Refused
+from broker_store.server.grpc.statuses import OK, Refused, refused_of
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
+from broker_store.server.router import Router
 
 log = logging.getLogger(__name__)
 
-CLIENT_ID = "x-mq-client-id"
 CONTENT_TYPE = "application/grpc"
-
-
-class Call(NamedTuple):
-    """A call under way."""
-
-    channel: GrpcChannel
-    stream: Stream
-
-    def answer(self, message: Message) -> None:
-        self.channel.answer(self.stream, message.SerializeToString())
 
 
 class _Method(NamedTuple):
@@ -70,15 +74,28 @@ _Handler = Callable[[Call, Message], Message | None]
 class Service:
     """Answers the calls of all connections of the port."""
 
-    def __init__(self, parts: BrokerParts):
+    def __init__(self, parts: BrokerParts, router: Router):
         self._parts = parts
         self._routes = Routes(parts)
         self._sends = Sends(parts, self._routes)
+        self._clients = GrpcClients(parts, router.clients)
+        acks = router.pop_acks
+        dead_letters = DeadLetters(parts, acks)
+        self._renewals = Renewals(parts, acks)
+        self._receives = Receives(
+            parts, self._routes, self._clients, router.pops, acks, dead_letters, self._renewals
+        )
+        self._acks = Acks(parts, self._routes, self._clients, acks, dead_letters, self._renewals)
         self._telemetry: dict[Stream, Telemetry] = {}
         self._handlers: dict[str, _Handler] = {
             f"{_PREFIX}QueryRoute": self._query_route,
             f"{_PREFIX}Heartbeat": self._heartbeat,
             f"{_PREFIX}SendMessage": self._send_message,
+            f"{_PREFIX}QueryAssignment": self._query_assignment,
+            f"{_PREFIX}ReceiveMessage": self._receive_message,
+            f"{_PREFIX}AckMessage": self._ack_message,
+            f"{_PREFIX}ChangeInvisibleDuration": self._change_invisible_duration,
+            f"{_PREFIX}ForwardMessageToDeadLetterQueue": self._forward,
             f"{_PREFIX}NotifyClientTermination": self._notify_client_termination,
         }
 
@@ -109,7 +126,8 @@ class Service:
             raise GrpcError(GrpcStatus.INTERNAL, f"a {method.name} that cannot be read") from None
         except GrpcError:
             raise
-        except Refused as refused:
+        except (Refused, Refusal) as error:
+            refused = refused_of(error) if isinstance(error, Refusal) else error
             self._count(refused, channel, is_send=method.request is SendMessageRequest)
             answer = _with_status(method, refused.status)
         except Exception:  # a bug in one handler must not stop the others
@@ -118,7 +136,9 @@ class Service:
                 code=Code.INTERNAL_SERVER_ERROR, message="error inside the broker; its log has the details"
             )
             answer = _with_status(method, status)
-        if answer is not None:
+        if isinstance(answer, ReceiveMessageResponse):
+            self._receives.refuse(call, answer.status)
+        elif answer is not None:
             call.answer(answer)
 
     def _is_grpc(self, channel: GrpcChannel, stream: Stream) -> bool:
@@ -152,6 +172,7 @@ class Service:
         assert isinstance(request, HeartbeatRequest)
         if request.client_type == ClientType.CLIENT_TYPE_UNSPECIFIED:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "the type of the client is not known", "client type")
+        self._clients.heartbeat(call.client_id, request.group)
         return HeartbeatResponse(status=OK)
 
     def _send_message(self, call: Call, request: Message) -> None:
@@ -160,7 +181,28 @@ class Service:
 
     def _notify_client_termination(self, call: Call, request: Message) -> Message:
         assert isinstance(request, NotifyClientTerminationRequest)
+        self._renewals.client_gone(self._clients.terminate(call.client_id, request.group))
         return NotifyClientTerminationResponse(status=OK)
+
+    def _query_assignment(self, call: Call, request: Message) -> Message:
+        assert isinstance(request, QueryAssignmentRequest)
+        return self._routes.assign(request)
+
+    def _receive_message(self, call: Call, request: Message) -> None:
+        assert isinstance(request, ReceiveMessageRequest)
+        self._receives.receive(call, request)
+
+    def _ack_message(self, call: Call, request: Message) -> None:
+        assert isinstance(request, AckMessageRequest)
+        self._acks.ack(call, request)
+
+    def _change_invisible_duration(self, call: Call, request: Message) -> None:
+        assert isinstance(request, ChangeInvisibleDurationRequest)
+        self._acks.change_invisible_duration(call, request)
+
+    def _forward(self, call: Call, request: Message) -> None:
+        assert isinstance(request, ForwardMessageToDeadLetterQueueRequest)
+        self._acks.forward(call, request)
 
     # Telemetry
 
@@ -174,7 +216,8 @@ class Service:
             channel.send(stream, service_pb2.TelemetryCommand(status=refused.status).SerializeToString())
             channel.finish(stream)
             return
-        self._telemetry[stream] = Telemetry(self._parts.store_settings.max_message_size)
+        client = GrpcClient(stream.fields, channel.remote, partial(self.finished, channel, stream))
+        self._telemetry[stream] = Telemetry(self._parts, self._clients, client)
 
     def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
         """Answer the commands of a client. Raises GrpcError."""
@@ -187,6 +230,9 @@ class Service:
             raise GrpcError(GrpcStatus.INTERNAL, "a command that cannot be read") from None
         channel.keep(stream, telemetry.kept)
         for answer in answers:
+            if isinstance(answer, Refused):
+                self._count(answer, channel)
+                answer = service_pb2.TelemetryCommand(status=answer.status)
             channel.send(stream, answer.SerializeToString())
 
     def finished(self, channel: GrpcChannel, stream: Stream) -> None:
@@ -194,7 +240,12 @@ class Service:
         channel.finish(stream)
 
     def gone(self, stream: Stream) -> None:
-        self._telemetry.pop(stream, None)
+        telemetry = self._telemetry.pop(stream, None)
+        if telemetry is None:
+            self._receives.gone(stream)
+            return
+        self._clients.ended(telemetry.client)
+        self._renewals.client_gone(telemetry.client)
 
 
 def _client_id_required() -> Refused:

@@ -6,14 +6,16 @@ from google.protobuf.duration_pb2 import Duration
 
 from broker_store.protocol.grpc.framing import MessageReader
 from broker_store.protocol.grpc.v2.definition_pb2 import (
-    Code,
     ExponentialBackoff,
     Metric,
     RetryPolicy,
     Settings,
 )
 from broker_store.protocol.grpc.v2.service_pb2 import TelemetryCommand
+from broker_store.server.grpc.clients import GrpcClient, GrpcClients
+from broker_store.server.grpc.consumer_settings import merge_consumer
 from broker_store.server.grpc.statuses import OK, Refused
+from broker_store.server.parts import BrokerParts
 
 # How a producer tries again, as Apache's proxy sets it.
 _PRODUCER_RETRIES = RetryPolicy(
@@ -25,40 +27,45 @@ _PRODUCER_RETRIES = RetryPolicy(
 
 
 class Telemetry:
-    """The commands of one client, on a call that stays open."""
+    """The commands of one client, on a call that stays open. It is known from its first settings on."""
 
-    def __init__(self, max_body: int):
+    def __init__(self, parts: BrokerParts, clients: GrpcClients, client: GrpcClient):
         self._reader = MessageReader()
-        self._max_body = max_body
+        self._parts, self._clients = parts, clients
+        self.client = client
 
     @property
     def kept(self) -> int:
         """Return the bytes of a command that is not complete."""
         return self._reader.kept
 
-    def received(self, piece: bytes) -> list[TelemetryCommand]:
-        """Return the answers to the commands that are complete with this piece."""
-        answers: list[TelemetryCommand] = []
+    def received(self, piece: bytes) -> list[TelemetryCommand | Refused]:
+        """Return the answers to the commands that are complete with this piece, and the refusals of some."""
+        answers: list[TelemetryCommand | Refused] = []
         for message in self._reader.read(piece):
             command = TelemetryCommand.FromString(message)
             if command.WhichOneof("command") == "settings":
                 answers.append(self._answer(command.settings))
         return answers
 
-    def _answer(self, settings: Settings) -> TelemetryCommand:
+    def _answer(self, settings: Settings) -> TelemetryCommand | Refused:
         try:
             return TelemetryCommand(status=OK, settings=self._merged(settings))
         except Refused as refused:
-            return TelemetryCommand(status=refused.status)
+            return refused
 
     def _merged(self, given: Settings) -> Settings:
-        """Return the settings of a producer with those that the broker decides."""
-        if given.WhichOneof("pub_sub") != "publishing":
-            raise Refused(Code.NOT_IMPLEMENTED, "consumers are not served yet", "not implemented")
+        """Return the settings of a client with those that the broker decides. Raises Refused."""
+        self._clients.take_settings(self.client, given)
         settings = Settings()
         settings.CopyFrom(given)
-        settings.backoff_policy.CopyFrom(_PRODUCER_RETRIES)
-        settings.publishing.max_body_size = self._max_body
-        settings.publishing.validate_message_type = True
         settings.metric.CopyFrom(Metric(on=False))
+        if settings.HasField("subscription"):
+            group = self._parts.groups.get(self.client.group)
+            assert group is not None  # the settings have made it
+            merge_consumer(settings, group)
+            return settings
+        settings.backoff_policy.CopyFrom(_PRODUCER_RETRIES)
+        settings.publishing.max_body_size = self._parts.store_settings.max_message_size
+        settings.publishing.validate_message_type = True
         return settings

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from broker_store.messages import PutStatus
+from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
+from broker_store.server.handler import Refusal
 
 
 class Refused(Exception):
@@ -35,3 +37,24 @@ OF_PUT: dict[PutStatus, Code] = {
     PutStatus.WAITED_TOO_LONG: Code.TOO_MANY_REQUESTS,
     PutStatus.PAGE_CACHE_BUSY_WAITED: Code.TOO_MANY_REQUESTS,
 }
+
+
+def code_of(status: PutStatus) -> Code:
+    """Return the code of an answer for the status of a put."""
+    return OF_PUT.get(status, Code.INTERNAL_SERVER_ERROR)
+
+
+# Codes of Apache's proxy for what its broker refuses; all others are INTERNAL_SERVER_ERROR.
+_OF_REFUSALS: dict[int, Code] = {
+    ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
+    ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: Code.ILLEGAL_FILTER_EXPRESSION,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
+}
+
+
+def refused_of(refusal: Refusal) -> Refused:
+    """Return what a handler of both ports refuses, as this port answers it."""
+    code = _OF_REFUSALS.get(refusal.code, Code.INTERNAL_SERVER_ERROR)
+    return Refused(code, refusal.remark, refusal.cause, value=refusal.value, limit=refusal.limit)

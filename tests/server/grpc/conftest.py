@@ -7,6 +7,8 @@ import grpc.aio
 import pytest
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.formats import properties
+from broker_store.messages import Message as StoreMessage
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import Address, AddressScheme, Endpoints, Message, Resource
 from broker_store.server.certificate import Certificate
@@ -23,11 +25,14 @@ class Grpc:
 
     def __init__(self, harness: Harness):
         self.harness = harness
-        self.parts = harness.parts
-        self.parts.topics.put(TopicConfig("Orders", 4, 4))
+        self.parts = parts = harness.parts
+        parts.topics.put(TopicConfig("Orders", 4, 4))
+        parts.timer.start()
+        parts.revive.start(parts.offsets.query)
+        parts.revive.on_revived = harness.router.pops.waiting.revived
 
     async def start(self, certificate: Certificate | None) -> None:
-        self.port = await open_grpc_port(self.parts, "127.0.0.1", 0, certificate)
+        self.port = await open_grpc_port(self.parts, self.harness.router, "127.0.0.1", 0, certificate)
         self.channel = self.connect()
 
     def connect(self, **options) -> grpc.aio.Channel:
@@ -48,6 +53,45 @@ class Grpc:
             method.answer.FromString,
         )
         return await call(request, metadata=metadata, timeout=30, **options)
+
+    async def receive(self, request, *, channel=None, metadata=METADATA, timeout=30):
+        """The whole answer to a receive."""
+        call = self.receiving(request, channel=channel, metadata=metadata, timeout=timeout)
+        return [answer async for answer in call]
+
+    def receiving(self, request, *, channel=None, metadata=METADATA, timeout=30):
+        """A receive under way."""
+        call = (channel or self.channel).unary_stream(
+            "/apache.rocketmq.v2.MessagingService/ReceiveMessage",
+            service_pb2.ReceiveMessageRequest.SerializeToString,
+            service_pb2.ReceiveMessageResponse.FromString,
+        )
+        return call(request, metadata=metadata, timeout=timeout)
+
+    def telemetry(self, metadata=METADATA):
+        """A Telemetry call."""
+        return self.channel.stream_stream(
+            "/apache.rocketmq.v2.MessagingService/Telemetry",
+            service_pb2.TelemetryCommand.SerializeToString,
+            service_pb2.TelemetryCommand.FromString,
+        )(metadata=metadata)
+
+    def put(
+        self, *bodies: bytes, topic: str = "Orders", queue_id: int = 0, tag: str = "TagA", **more
+    ) -> None:
+        """Store messages."""
+        for number, body in enumerate(bodies):
+            values = {"TAGS": tag, "UNIQ_KEY": f"U{number}"} | more
+            self.harness.store.appender.put(StoreMessage(topic, queue_id, body, properties.encode(values)))
+
+    def pass_time(self, ms: int) -> None:
+        """Move the clock on, and do what is due: of the timer and of what comes again."""
+        harness, until_ms = self.harness, self.harness.now_ms + ms
+        while harness.now_ms < until_ms:
+            harness.now_ms = min(until_ms, harness.now_ms + 100)
+            for _ in range(20):
+                harness.parts.timer.step(harness.now_ms)
+                harness.parts.revive.step(harness.now_ms)
 
     async def send(self, *messages: Message, **options):
         return await self.call("SendMessage", service_pb2.SendMessageRequest(messages=messages), **options)

@@ -1,0 +1,162 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue (docs/spec/grpc.md section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from broker_store.messages import PutStatus
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Resource, Status
+from broker_store.protocol.grpc.v2.service_pb2 import (
+    AckMessageRequest,
+    AckMessageResponse,
+    AckMessageResultEntry,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueRequest,
+    ForwardMessageToDeadLetterQueueResponse,
+)
+from broker_store.protocol.pop import Receipt
+from broker_store.server.grpc.call import Call
+from broker_store.server.grpc.clients import GrpcClients
+from broker_store.server.grpc.consumer_settings import milliseconds
+from broker_store.server.grpc.dead_letters import DeadLetters
+from broker_store.server.grpc.handles import Handle, read_handle, write_handle
+from broker_store.server.grpc.receives import check_invisible
+from broker_store.server.grpc.renewals import Renewals
+from broker_store.server.grpc.routes import Routes, check_group_name, full_name
+from broker_store.server.grpc.statuses import OK, Refused, code_of, refused_of
+from broker_store.server.handler import Refusal
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_acks import PopAcks, not_stored
+
+# Of one call. Apache's proxy has no bound but that of its bytes.
+MAX_ENTRIES = 1_024
+# Each is a record, 50 µs.
+ENTRIES_PER_TURN = 32
+
+
+class _Pending:
+    """A call with entries that are not answered yet."""
+
+    __slots__ = ("call", "request", "topic", "group", "entries", "left")
+
+    def __init__(self, call: Call, request: AckMessageRequest, topic: str, group: str):
+        self.call, self.request, self.topic, self.group = call, request, topic, group
+        self.entries = [
+            AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+            for entry in request.entries
+        ]
+        self.left = len(self.entries)
+
+
+class Acks:
+    """Serves what consumers say of messages that they received."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        routes: Routes,
+        clients: GrpcClients,
+        acks: PopAcks,
+        dead_letters: DeadLetters,
+        renewals: Renewals,
+    ):
+        self._parts, self._routes, self._clients = parts, routes, clients
+        self._acks, self._dead_letters, self._renewals = acks, dead_letters, renewals
+        self._loop = asyncio.get_running_loop()
+
+    def ack(self, call: Call, request: AckMessageRequest) -> None:
+        """Store that messages were consumed, and answer when all entries are confirmed. Raises Refused."""
+        topic, group = self._names(request.topic, request.group)
+        if len(request.entries) > MAX_ENTRIES:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"a call acknowledges at most {MAX_ENTRIES} messages",
+                "number of messages",
+                value=len(request.entries),
+                limit=MAX_ENTRIES,
+            )
+        if not request.entries:
+            raise Refused(Code.INTERNAL_SERVER_ERROR, "ack message result is empty", "number of messages")
+        self._ack_some(_Pending(call, request, topic, group), 0)
+
+    def _ack_some(self, pending: _Pending, begin: int) -> None:
+        end = min(begin + ENTRIES_PER_TURN, len(pending.entries))
+        for number in range(begin, end):
+            done = partial(self._acknowledged, pending, number)
+            try:
+                text = pending.request.entries[number].receipt_handle
+                handle = self._handle(pending.call, text, pending.topic, pending.group)
+                self._acks.ack(handle.popped, pending.call.channel.remote, done)
+            except Refusal as refusal:
+                self._refused(pending, number, refused_of(refusal))
+            except Refused as refused:
+                self._refused(pending, number, refused)
+        if end < len(pending.entries):
+            self._loop.call_soon(self._ack_some, pending, end)
+
+    def _refused(self, pending: _Pending, number: int, refused: Refused) -> None:
+        self._count(pending.call, refused)
+        self._entry_done(pending, number, refused.status)
+
+    def _acknowledged(self, pending: _Pending, number: int, status: PutStatus) -> None:
+        self._entry_done(pending, number, self._status(pending.call, status))
+
+    def _entry_done(self, pending: _Pending, number: int, status: Status) -> None:
+        pending.entries[number].status.CopyFrom(status)
+        pending.left -= 1
+        if pending.left:
+            return
+        codes = {entry.status.code for entry in pending.entries}
+        (code,) = codes if len(codes) == 1 else (Code.MULTIPLE_RESULTS,)
+        pending.call.answer(
+            AckMessageResponse(status=Status(code=code, message=Code.Name(code)), entries=pending.entries)
+        )
+
+    def change_invisible_duration(self, call: Call, request: ChangeInvisibleDurationRequest) -> None:
+        """Give a message another invisible time, from now on. Raises Refused and Refusal."""
+        topic, group = self._names(request.topic, request.group)
+        invisible_ms = milliseconds(request.invisible_duration)
+        check_invisible(invisible_ms, 0)
+        handle = self._handle(call, request.receipt_handle, topic, group)
+
+        def changed(status: PutStatus, receipt: Receipt) -> None:
+            text = write_handle(handle._replace(receipt=receipt)) if status is PutStatus.PUT_OK else ""
+            call.answer(
+                ChangeInvisibleDurationResponse(status=self._status(call, status), receipt_handle=text)
+            )
+
+        self._acks.change_invisible_time(handle.popped, invisible_ms, call.channel.remote, changed)
+
+    def forward(self, call: Call, request: ForwardMessageToDeadLetterQueueRequest) -> None:
+        """Make a message a dead letter of its group. Raises Refused."""
+        topic, group = self._names(request.topic, request.group)
+        handle = self._handle(call, request.receipt_handle, topic, group)
+        self._dead_letters.forward(
+            handle,
+            call.channel.remote,
+            lambda status: call.answer(ForwardMessageToDeadLetterQueueResponse(status=status)),
+        )
+
+    def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
+        """Return the names of a topic and a group. Raises Refused."""
+        name = self._routes.topic(topic).name
+        group_name = full_name(group)
+        check_group_name(group_name)
+        return name, group_name
+
+    def _handle(self, call: Call, text: str, topic: str, group: str) -> Handle:
+        """Return the handle that a client means. Its message is not renewed any more. Raises Refused."""
+        present = self._renewals.take(self._clients.find(call.client_id), text)
+        return read_handle(present, topic, group, self._parts.broker_name, self._parts.clock())
+
+    def _status(self, call: Call, status: PutStatus) -> Status:
+        if status is PutStatus.PUT_OK:
+            return OK
+        refused = Refused(code_of(status), not_stored(status)[1], status.name)
+        self._count(call, refused)
+        return refused.status
+
+    def _count(self, call: Call, refused: Refused) -> None:
+        self._parts.statistics.refuse(refused.cause, who=call.channel.remote, said=str(refused))

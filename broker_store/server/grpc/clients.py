@@ -1,0 +1,218 @@
+"""The clients of the gRPC port in the broker's tables: their groups, language and subscriptions.
+
+A client is known from its first settings on, by its id. It is forgotten when its Telemetry ends, when it says
+that it terminates, or after two minutes without a heartbeat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
+from broker_store.broker.filters import FilterError
+from broker_store.errors import LimitError, NameError_
+from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import LANGUAGES, VERSION, Command
+from broker_store.protocol.grpc.v2 import definition_pb2 as v2
+from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, FilterType, Settings
+from broker_store.protocol.http2.fields import Fields
+from broker_store.server.channel import RequestTimeout
+from broker_store.server.client_handlers import ClientHandlers
+from broker_store.server.grpc.routes import check_group_name, full_name
+from broker_store.server.grpc.statuses import Refused, refused_of
+from broker_store.server.handler import Refusal
+from broker_store.server.parts import BrokerParts
+
+CLIENT_ID = "x-mq-client-id"
+_LANGUAGE = "x-mq-language"
+_VERSION = "x-mq-client-version"
+# Names of Apache's LanguageCode, for those that gRPC clients write in another way.
+_LANGUAGE_NAMES = {"GOLANG": "GO", "DOT_NET": "DOTNET"}
+# The number of V5_x_y in Apache's MQVersion: two for each, the first is that of its snapshot.
+_V5_0_0 = 413
+_VERSION_TEXT = re.compile(r"5\.(\d)\.(\d)(?!\d)")
+_CONSUMERS = {
+    ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
+    ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+}
+MAX_SUBSCRIPTIONS = 1_000
+
+
+class GrpcClient:
+    """A client, as the broker's tables have it: they write to it as to a connection of the broker port. `end`
+    ends its Telemetry."""
+
+    __slots__ = (
+        "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "_end",
+    )  # fmt: skip
+
+    def __init__(self, fields: Fields, remote: str, end: Callable[[], None]):
+        self.client_id = fields.get(CLIENT_ID, "")
+        language = fields.get(_LANGUAGE, "").upper()
+        language = _LANGUAGE_NAMES.get(language, language)
+        self.language = language if language in LANGUAGES else "OTHER"
+        self.version = version_number(fields.get(_VERSION, ""))
+        self.remote = remote
+        self.closed = False
+        self.settings = Settings()
+        self.settings_ms = 0  # when they came
+        self._end = end
+
+    @property
+    def paused(self) -> bool:
+        return False
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def write(self, command: Command) -> None:
+        """Write nothing: what the broker notifies clients of the broker port of, gRPC has no command for."""
+
+    def write_bytes(self, *pieces: bytes) -> None:
+        self.write(Command(0))
+
+    async def request(self, command: Command, timeout: float) -> Command:
+        raise RequestTimeout(f"client {self.client_id:.120} is connected by gRPC, by which it is not asked")
+
+    def close(self) -> None:
+        self._end()
+
+    @property
+    def group(self) -> str:
+        """Return the consumer group of its settings, empty for a producer."""
+        return full_name(self.settings.subscription.group) if self.settings.HasField("subscription") else ""
+
+
+class GrpcClients:
+    """The clients that have sent settings, by their ids. `register` has the broker's tables."""
+
+    def __init__(self, parts: BrokerParts, register: ClientHandlers):
+        self._parts, self._handlers = parts, register
+        self._clients: dict[str, GrpcClient] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def find(self, client_id: str) -> GrpcClient | None:
+        return self._clients.get(client_id)
+
+    def take_settings(self, client: GrpcClient, settings: Settings) -> None:
+        """Take the settings of a client, which has a Telemetry, and register it. Raises Refused."""
+        if len(client.client_id) > MAX_CLIENT_ID_CHARACTERS:
+            raise Refused(
+                Code.CLIENT_ID_REQUIRED,
+                f"a client id has at most {MAX_CLIENT_ID_CHARACTERS} characters",
+                "client id",
+                value=len(client.client_id),
+                limit=MAX_CLIENT_ID_CHARACTERS,
+            )
+        kept = Settings()
+        kept.CopyFrom(settings)
+        now_ms = self._parts.clock()
+        if kept.HasField("subscription"):
+            self._register(client, kept, now_ms)
+        before = self._clients.get(client.client_id)
+        if before is not None and before is not client:  # it opened another Telemetry
+            self._parts.clients.channel_closed(before)
+        elif client.group and client.group != full_name(kept.subscription.group):
+            self._parts.clients.unregister(client, client.client_id, None, client.group)
+        client.settings, client.settings_ms = kept, now_ms
+        self._clients[client.client_id] = client
+
+    def heartbeat(self, client_id: str, group: v2.Resource) -> None:
+        """Note that a client lives. Raises Refused."""
+        client = self._known(client_id)
+        if client.settings.HasField("subscription"):
+            check_group_name(full_name(group))
+            self._register(client, client.settings, client.settings_ms)
+
+    def terminate(self, client_id: str, group: v2.Resource) -> GrpcClient:
+        """Forget a client that ends. Raises Refused."""
+        client = self._known(client_id)
+        if client.settings.HasField("subscription"):
+            check_group_name(full_name(group))
+        self.ended(client)
+        return client
+
+    def ended(self, client: GrpcClient) -> None:
+        """Forget a client whose Telemetry has ended."""
+        client.closed = True
+        if self._clients.get(client.client_id) is client:
+            del self._clients[client.client_id]
+            self._parts.clients.channel_closed(client)
+
+    def _known(self, client_id: str) -> GrpcClient:
+        client = self._clients.get(client_id)
+        if client is None:
+            raise Refused(
+                Code.UNRECOGNIZED_CLIENT_TYPE,
+                "cannot find client settings for this client",
+                "client settings",
+            )
+        return client
+
+    def _register(self, client: GrpcClient, settings: Settings, version_ms: int) -> None:
+        """Enter a client into the tables. `version_ms` is when its settings came."""
+        subscription = settings.subscription
+        consume_type = _CONSUMERS.get(settings.client_type)
+        if consume_type is None:
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(settings.client_type), "client type")
+        group = full_name(subscription.group)
+        check_group_name(group)
+        if len(subscription.subscriptions) > MAX_SUBSCRIPTIONS:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"a client subscribes to at most {MAX_SUBSCRIPTIONS} topics",
+                "subscriptions",
+                value=len(subscription.subscriptions),
+                limit=MAX_SUBSCRIPTIONS,
+            )
+        data = ConsumerData(
+            group,
+            consume_type,
+            "CLUSTERING",
+            "CONSUME_FROM_LAST_OFFSET",
+            tuple(
+                Subscription(
+                    full_name(entry.topic),
+                    entry.expression.expression or "*",
+                    expression_type(entry.expression),
+                    version_ms,
+                )
+                for entry in subscription.subscriptions
+            ),
+        )
+        beat = Heartbeat(client.client_id, (), (data,))
+        cause = Command.request(int(RequestCode.HEART_BEAT), language=client.language, version=client.version)
+        try:
+            self._handlers.register((cause, client), beat)
+        except LimitError as error:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS, str(error), error.cause, value=error.value, limit=error.limit
+            ) from None
+        except Refusal as refusal:
+            raise refused_of(refusal) from None
+        except NameError_ as error:
+            raise Refused(Code.ILLEGAL_TOPIC, str(error), "topic name") from None
+        except FilterError as error:
+            raise Refused(
+                Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", error.cause
+            ) from None
+
+
+def expression_type(expression: v2.FilterExpression) -> str:
+    """Return the type of an expression, as the broker port has it."""
+    return "SQL92" if expression.type == FilterType.SQL else "TAG"
+
+
+def version_number(text: str) -> int:
+    """Return the number of a version of the clients, as `mqadmin` names it. As Apache's proxy, that of this
+    broker if the text is no version of 5."""
+    found = _VERSION_TEXT.match(text)
+    return VERSION if found is None else _V5_0_0 + 20 * int(found[1]) + 2 * int(found[2])

@@ -1,0 +1,107 @@
+"""Records as messages of gRPC, as Apache's proxy gives them to consumers (docs/spec/grpc.md section 6)."""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from broker_store.formats import properties, record
+from broker_store.formats.message_id import host_text
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    DeadLetterQueue,
+    Digest,
+    DigestType,
+    Encoding,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+from broker_store.server.grpc.sends import BORN_HOST, RESERVED, TRACE_CONTEXT
+
+SHARDING_KEY = "__SHARDINGKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+LITE_TOPIC = "__LITE_TOPIC"
+# Names that are no user's property in a message that was received.
+_HIDDEN = RESERVED | {
+    "BORN_TIMESTAMP", properties.DLQ_ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_TOPIC, "ORIGIN_GROUP", PRIORITY,
+    BORN_HOST, LITE_TOPIC,
+}  # fmt: skip
+_DELAYED = (
+    properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SECONDS, properties.TIMER_DELAY_MS,
+)  # fmt: skip
+
+
+def received_message(
+    stored: record.StoredMessage, topic: Resource, handle: str, now_ms: int, invisible_ms: int
+) -> Message:
+    """Return a record as the message that a consumer of `topic` gets."""
+    pairs = stored.properties
+    system = SystemProperties(
+        message_id=stored.message_id,
+        keys=stored.keys,
+        # In upper case: clients compare it as text.
+        body_digest=Digest(type=DigestType.MD5, checksum=_digest(stored.body)),
+        body_encoding=Encoding.GZIP if stored.sys_flag & record.SYS_COMPRESSED else Encoding.IDENTITY,
+        message_type=_type(pairs),
+        born_timestamp=timestamp(stored.born_timestamp),
+        born_host=pairs.get(BORN_HOST) or host_text(stored.born_host).rpartition(":")[0],
+        store_timestamp=timestamp(stored.store_timestamp),
+        store_host=host_text(stored.store_host),
+        receipt_handle=handle,
+        queue_id=stored.queue_id,
+        queue_offset=stored.queue_offset,
+        delivery_attempt=min(stored.reconsume_times + 1, record.MAX_TRIES),
+    )
+    system.invisible_duration.FromMilliseconds(invisible_ms)
+    if (tag := pairs.get(properties.TAGS)) is not None:
+        system.tag = tag
+    if (delivery_ms := _delivery_ms(pairs, now_ms)) is not None:
+        system.delivery_timestamp.CopyFrom(timestamp(delivery_ms))
+    if (priority := _number(pairs.get(PRIORITY))) is not None and priority < 1 << 31:
+        system.priority = priority
+    if (key := pairs.get(SHARDING_KEY)) is not None:
+        system.message_group = key
+    if (lite := pairs.get(LITE_TOPIC)) is not None:
+        system.lite_topic = lite
+    if (trace := pairs.get(TRACE_CONTEXT)) is not None:
+        system.trace_context = trace
+    origin, origin_id = pairs.get(properties.DLQ_ORIGIN_TOPIC), pairs.get(properties.DLQ_ORIGIN_MESSAGE_ID)
+    if origin is not None and origin_id is not None:
+        system.dead_letter_queue.CopyFrom(DeadLetterQueue(topic=origin, message_id=origin_id))
+    user = {name: value for name, value in pairs.items() if name not in _HIDDEN}
+    return Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
+
+
+def timestamp(ms: int) -> Timestamp:
+    """Return a time in milliseconds since 1970 as protobuf has it."""
+    return Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
+
+
+def _digest(body: bytes) -> str:
+    return md5(body, usedforsecurity=False).hexdigest().upper()
+
+
+def _type(pairs: dict[str, str]) -> MessageType:
+    if pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
+        return MessageType.TRANSACTION
+    if any(name in pairs for name in _DELAYED):
+        return MessageType.DELAY
+    if SHARDING_KEY in pairs:
+        return MessageType.FIFO
+    if PRIORITY in pairs:
+        return MessageType.PRIORITY
+    return MessageType.LITE if LITE_TOPIC in pairs else MessageType.NORMAL
+
+
+def _delivery_ms(pairs: dict[str, str], now_ms: int) -> int | None:
+    seconds = _number(pairs.get(properties.TIMER_DELAY_SECONDS))
+    if seconds is not None and seconds < 1 << 31:
+        return now_ms + seconds * 1_000
+    return _number(pairs.get(properties.TIMER_DELIVER_MS))
+
+
+def _number(text: str | None) -> int | None:
+    """Return a number of a property; None if it is none."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 15 else None

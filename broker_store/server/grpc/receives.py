@@ -1,0 +1,317 @@
+"""ReceiveMessage: a pop whose answer is a stream (docs/spec/grpc.md section 6).
+
+    checks ──► pop, at once or when a message comes ──► status │ message │ message │ … │ time of the answer
+
+Messages whose tag only shares its hash with a wanted one are acknowledged, and those that were given too
+often become dead letters. If the client has gone meanwhile, its messages are visible again a second later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.formats import record
+from broker_store.formats.pop_records import MAX_MESSAGES
+from broker_store.formats.topics import PERM_READ
+from broker_store.protocol.codes import RequestCode
+from broker_store.protocol.command import Command
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
+from broker_store.protocol.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
+from broker_store.protocol.http2.stream import Stream
+from broker_store.protocol.pop import Receipt
+from broker_store.server.grpc.call import Call
+from broker_store.server.grpc.clients import GrpcClient, GrpcClients, expression_type
+from broker_store.server.grpc.consumer_settings import (
+    MAX_POLL_MS,
+    MIN_POLL_MS,
+    max_attempts,
+    milliseconds,
+)
+from broker_store.server.grpc.dead_letters import DeadLetters
+from broker_store.server.grpc.handles import Handle, write_handle
+from broker_store.server.grpc.received_messages import received_message, timestamp
+from broker_store.server.grpc.renewals import Renewals
+from broker_store.server.grpc.routes import Routes, check_group_name, full_name
+from broker_store.server.grpc.statuses import OK, Refused, code_of
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop import Pops
+from broker_store.server.pop_acks import PopAcks, not_stored
+from broker_store.server.pop_checks import check_pop
+from broker_store.server.pop_request import ALL_QUEUES, PopEnd, PopResult
+from broker_store.server.pull_checks import parse_subscription
+
+# Defaults of Apache's proxy.
+MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
+RENEWED_INVISIBLE_MS = 60_000
+FROM_MAX = 1  # initMode of all pops
+# A client that has gone did not get its messages.
+NOT_GIVEN_INVISIBLE_MS = 1_000
+# A client waits so much longer than the pop, so that the answer reaches it.
+RESERVED_MS = 100
+
+
+class Asked(NamedTuple):
+    """What a receive asks for, with the names of the header of a POP_MESSAGE."""
+
+    topic: str
+    consumer_group: str
+    max_msg_nums: int
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    exp: str
+    exp_type: str
+    order: bool
+    attempt_id: str | None
+    queue_id: int = ALL_QUEUES
+    init_mode: int = FROM_MAX
+
+
+class Receiving:
+    """A receive under way. The pop asks it whether its client still reads."""
+
+    __slots__ = ("call", "remote", "has_ended")
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.remote = call.channel.remote
+        self.has_ended = False
+
+    @property
+    def closed(self) -> bool:
+        return self.has_ended or self.call.channel.closed
+
+    @property
+    def paused(self) -> bool:
+        return self.call.channel.paused
+
+    def when_resumed(self, callback: Callable[[], None]) -> None:
+        self.call.channel.when_resumed(lambda: None if self.closed else callback())
+
+    def hold(self) -> None:
+        """Do nothing: the number of streams bounds what one connection has read from disk."""
+
+    def release(self) -> None:
+        """Do nothing, as `hold`."""
+
+
+class Receives:
+    """Serves receives."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        routes: Routes,
+        clients: GrpcClients,
+        pops: Pops,
+        acks: PopAcks,
+        dead_letters: DeadLetters,
+        renewals: Renewals,
+    ):
+        self._parts, self._routes, self._clients = parts, routes, clients
+        self._pops, self._acks = pops, acks
+        self._dead_letters, self._renewals = dead_letters, renewals
+        self._under_way: dict[Stream, Receiving] = {}
+
+    def receive(self, call: Call, request: ReceiveMessageRequest) -> None:
+        """Answer a receive, now or later. Raises Refused and Refusal."""
+        asked = self._check(call, request)
+        receiving = Receiving(call)
+        client = self._clients.find(call.client_id)
+        cause_client = client or GrpcClient(call.stream.fields, call.channel.remote, lambda: None)
+        cause = Command.request(
+            int(RequestCode.POP_MESSAGE), language=cause_client.language, version=cause_client.version
+        )
+        answer = partial(self._answer, receiving, request)
+        pop = check_pop(self._parts, asked, (cause, cause_client), receiving, answer)
+        self._under_way[call.stream] = receiving
+        self._pops.pop(pop)
+
+    def gone(self, stream: Stream) -> None:
+        """Forget a receive that was cancelled."""
+        receiving = self._under_way.pop(stream, None)
+        if receiving is not None:
+            receiving.has_ended = True
+            self._parts.parked_pops.channel_closed(receiving)
+
+    # Checks, in the order of Apache's proxy
+
+    def _check(self, call: Call, request: ReceiveMessageRequest) -> Asked:
+        now_ms = self._parts.clock()
+        poll_ms = self._poll_ms(call, request)
+        topic = self._routes.topic(request.message_queue.topic)
+        group = full_name(request.group)
+        check_group_name(group)
+        invisible_ms = RENEWED_INVISIBLE_MS
+        if not request.auto_renew:
+            invisible_ms = milliseconds(request.invisible_duration)
+            check_invisible(invisible_ms, MIN_INVISIBLE_MS)
+        elif not self._renewals.has_room:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                "too many messages are renewed",
+                "renewed messages",
+                value=len(self._renewals),
+                limit=self._renewals.limit,
+            )
+        expression = request.filter_expression
+        kind = expression_type(expression)
+        if kind != "TAG" and not expression.expression:
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"Expression can't be null! {kind}", "expression")
+        perm = topic.perm & self._parts.settings.broker_permission
+        if not perm & PERM_READ or not topic.read_queues:
+            raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
+        if request.batch_size < 1:
+            raise Refused(Code.BAD_REQUEST, "batch_size must be at least 1", "batch size")
+        config = self._parts.groups.get(group)
+        return Asked(
+            topic.name,
+            group,
+            min(request.batch_size, MAX_MESSAGES),
+            invisible_ms,
+            poll_ms,
+            now_ms,
+            expression.expression or "*",
+            kind,
+            config is not None and config.consume_message_orderly,
+            request.attempt_id if request.HasField("attempt_id") else None,
+        )
+
+    def _poll_ms(self, call: Call, request: ReceiveMessageRequest) -> int:
+        """Return how long a receive waits for a message, within the time of its call."""
+        left_ms = call.timeout_ms()
+        if request.HasField("long_polling_timeout"):
+            wanted_ms = milliseconds(request.long_polling_timeout)
+        elif left_ms is None:
+            wanted_ms = MAX_POLL_MS
+        else:
+            client = self._clients.find(call.client_id)
+            wanted_ms = left_ms - (
+                0 if client is None else milliseconds(client.settings.request_timeout) // 2
+            )
+        wanted_ms = max(MIN_POLL_MS, min(wanted_ms, MAX_POLL_MS))
+        if left_ms is None or wanted_ms <= left_ms - RESERVED_MS:
+            return wanted_ms
+        if left_ms < MIN_POLL_MS:
+            raise Refused(
+                Code.ILLEGAL_POLLING_TIME,
+                "The deadline time remaining is not enough for polling, please check network condition",
+                "polling time",
+                value=left_ms,
+                limit=MIN_POLL_MS,
+            )
+        return min(wanted_ms, left_ms) - RESERVED_MS
+
+    # Answers
+
+    def _answer(self, receiving: Receiving, request: ReceiveMessageRequest, result: PopResult) -> None:
+        self._under_way.pop(receiving.call.stream, None)
+        match result.end:
+            case PopEnd.FOUND:
+                self._give(receiving, request, result)
+            case PopEnd.NOTHING:
+                self.refuse(receiving.call, Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
+            case PopEnd.FULL:
+                self.refuse(receiving.call, Status(code=Code.TOO_MANY_REQUESTS, message="polling full"))
+            case PopEnd.NOT_STORED:
+                status = Status(code=code_of(result.put), message=not_stored(result.put)[1])
+                self.refuse(receiving.call, status)
+            case PopEnd.TOO_MANY_OFFSETS:
+                self.refuse(receiving.call, Status(code=Code.TOO_MANY_REQUESTS, message=result.text))
+
+    def refuse(self, call: Call, status: Status) -> None:
+        """Answer a receive that gives no message."""
+        self._write(call, [ReceiveMessageResponse(status=status)])
+
+    def _give(self, receiving: Receiving, request: ReceiveMessageRequest, result: PopResult) -> None:
+        """Answer a receive with what a pop found."""
+        call = receiving.call
+        topic, group = full_name(request.message_queue.topic), full_name(request.group)
+        client = self._clients.find(call.client_id)
+        is_given = not receiving.closed and (client is not None or not request.auto_renew)
+        config = self._parts.groups.get(group) or SubscriptionGroup(group)
+        most, tags = max_attempts(config), _tags(request, topic)
+        now_ms = self._parts.clock()
+        messages: list[ReceiveMessageResponse] = []
+        for stored, receipt in self._records(result):
+            handle = Handle(receipt, stored.log_offset, topic, group)
+            if tags and stored.tags not in tags:
+                self._acks.ack(handle.popped, receiving.remote, lambda status: None)
+            elif stored.reconsume_times >= most:
+                self._dead_letters.forward_stored(handle, stored, receiving.remote, lambda status: None)
+            elif not is_given:
+                self._acks.change_invisible_time(
+                    handle.popped, NOT_GIVEN_INVISIBLE_MS, receiving.remote, lambda status, receipt: None
+                )
+            else:
+                text = write_handle(handle)
+                message = received_message(
+                    stored, request.message_queue.topic, text, now_ms, result.invisible_ms
+                )
+                messages.append(ReceiveMessageResponse(message=message))
+                if request.auto_renew and client is not None:
+                    self._renewals.add(client, text, handle, stored.reconsume_times)
+        if receiving.closed:
+            return
+        if not is_given:
+            text = f"The client [{call.client_id}] is disconnected."
+            self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message=text))
+        elif not messages:
+            self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message="no match message"))
+        else:
+            self._write(call, [ReceiveMessageResponse(status=OK), *messages])
+
+    def _records(self, result: PopResult) -> Iterator[tuple[record.StoredMessage, Receipt]]:
+        """Return the records that a pop found, each with its receipt."""
+        for place, body in zip(result.found, result.bodies, strict=True):
+            for stored in record.decode_all(body, check_crc=False):
+                yield (
+                    stored,
+                    Receipt(
+                        place.start_offset,
+                        result.pop_ms,
+                        result.invisible_ms,
+                        result.revive_queue,
+                        place.kind,
+                        self._parts.broker_name,
+                        place.queue_id,
+                        stored.queue_offset,
+                    ),
+                )
+
+    def _write(self, call: Call, answers: list[ReceiveMessageResponse]) -> None:
+        channel, stream = call
+        channel.begin(stream)
+        for answer in answers:
+            channel.send(stream, answer.SerializeToString())
+        now_ms = self._parts.clock()
+        channel.send(stream, ReceiveMessageResponse(delivery_timestamp=timestamp(now_ms)).SerializeToString())
+        channel.finish(stream)
+
+
+def check_invisible(invisible_ms: int, least_ms: int) -> None:
+    """Raise Refused for an invisible time that Apache's proxy does not allow."""
+    for is_wrong, word, limit in (
+        (invisible_ms < least_ms, "small. min", least_ms),
+        (invisible_ms > MAX_INVISIBLE_MS, "large. max", MAX_INVISIBLE_MS),
+    ):
+        if is_wrong:
+            raise Refused(
+                Code.ILLEGAL_INVISIBLE_TIME,
+                f"the invisibleTime is too {word} is {limit}",
+                "invisible time",
+                value=invisible_ms,
+                limit=limit,
+            )
+
+
+def _tags(request: ReceiveMessageRequest, topic: str) -> frozenset[str]:
+    """Return the tags that a receive wants; none if it wants all."""
+    expression = request.filter_expression
+    kind = expression_type(expression)
+    return (
+        parse_subscription(topic, expression.expression or "*", kind).tags if kind == "TAG" else frozenset()
+    )

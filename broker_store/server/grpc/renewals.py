@@ -1,0 +1,198 @@
+"""Messages of push consumers (`auto_renew`) stay invisible as long as their client lives.
+
+    given for 60 s ──► 10 s before the end: 1 min more, then 3, 5, 10, 30 min, then 1 h each time
+                   ──► acknowledged, changed or forwarded by the client: not renewed any more
+                   ──► the client has gone: visible after a second
+                   ──► after 3 h: visible after the wait of the group's retry policy
+
+A renewal gives the message another receipt, and the client does not know it. So `take` returns the present
+handle for the one that the client got. All times are those of Apache's proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import time
+from collections import deque
+
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.retry_policy import policy_of
+from broker_store.messages import PutStatus
+from broker_store.protocol.pop import Receipt
+from broker_store.repeated_log import RepeatedLog
+from broker_store.server.grpc.clients import GrpcClient
+from broker_store.server.grpc.handles import Handle, write_handle
+from broker_store.server.handler import Refusal
+from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_acks import PopAcks
+
+log = logging.getLogger(__name__)
+
+_MIN_MS = 60_000
+STEPS_MS = (_MIN_MS, 3 * _MIN_MS, 5 * _MIN_MS, 10 * _MIN_MS, 30 * _MIN_MS, 60 * _MIN_MS)
+AHEAD_MS = 10_000
+LONGEST_MS = 3 * 3_600_000
+AFTER_CLIENT_MS = 1_000
+MAX_FAILURES = 3
+FAILURE_WAIT_MS = 5_000
+INTERVAL_S = 1.0
+# Of all clients together: about 1 KB each.
+MAX_RENEWED = 50_000
+# Two records each, about 4 ms together.
+RENEWALS_PER_TURN = 50
+
+
+class _Renewed:
+    """A message that a client has. `handle` is the present one."""
+
+    __slots__ = ("client", "text", "handle", "tries", "since_ms", "renewals", "failures", "is_over")
+
+    def __init__(self, client: GrpcClient, text: str, handle: Handle, tries: int, now_ms: int):
+        self.client, self.text, self.handle, self.tries = client, text, handle, tries
+        self.since_ms = now_ms
+        self.renewals = self.failures = 0
+        self.is_over = False
+
+
+class Renewals:
+    """The messages that are renewed, by client and by the handle that it got."""
+
+    limit = MAX_RENEWED
+
+    def __init__(self, parts: BrokerParts, acks: PopAcks):
+        self._parts, self._acks = parts, acks
+        self._loop = asyncio.get_running_loop()
+        self._of_clients: dict[GrpcClient, dict[str, _Renewed]] = {}
+        self._due: list[tuple[int, int, _Renewed]] = []
+        self._counter = itertools.count()
+        self._returned: deque[_Renewed] = deque()  # of clients that have gone
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._log = RepeatedLog(log)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def has_room(self) -> bool:
+        return self._count < self.limit
+
+    def add(self, client: GrpcClient, text: str, handle: Handle, tries: int) -> None:
+        """Renew a message that a client gets now with the handle `text`; it came again `tries` times."""
+        renewed = _Renewed(client, text, handle, tries, self._parts.clock())
+        self._of_clients.setdefault(client, {})[text] = renewed
+        self._count += 1
+        self._schedule(renewed, handle.visible_ms - AHEAD_MS)
+
+    def take(self, client: GrpcClient | None, text: str) -> str:
+        """Return the present handle for one that a client got, and stop to renew its message."""
+        if client is None:
+            return text
+        renewed = self._of_clients.get(client, {}).get(text)
+        if renewed is None:
+            return text
+        self._remove(renewed)
+        return write_handle(renewed.handle)
+
+    def client_gone(self, client: GrpcClient) -> None:
+        """Make the messages of a client visible, because it has gone."""
+        for renewed in self._of_clients.pop(client, {}).values():
+            renewed.is_over = True
+            self._count -= 1
+            self._returned.append(renewed)
+        if self._returned:
+            self._loop.call_soon(self._return_some)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _remove(self, renewed: _Renewed) -> None:
+        renewed.is_over = True
+        self._count -= 1
+        of_client = self._of_clients[renewed.client]
+        del of_client[renewed.text]
+        if not of_client:
+            del self._of_clients[renewed.client]
+        if len(self._due) > 2 * self._count + 1_000:  # most of them are over
+            self._due = [entry for entry in self._due if not entry[2].is_over]
+            heapq.heapify(self._due)
+
+    def _schedule(self, renewed: _Renewed, due_ms: int) -> None:
+        heapq.heappush(self._due, (due_ms, next(self._counter), renewed))
+        if self._timer is None:
+            self._timer = self._loop.call_later(INTERVAL_S, self._tick)
+
+    def _tick(self) -> None:
+        """Renew what is due, RENEWALS_PER_TURN in each turn."""
+        self._timer = None
+        now_ms = self._parts.clock()
+        left = RENEWALS_PER_TURN
+        while self._due and self._due[0][0] <= now_ms and left:
+            renewed = heapq.heappop(self._due)[2]
+            if not renewed.is_over:
+                left -= 1
+                self._renew(renewed, now_ms)
+        if self._due and self._timer is None:
+            self._timer = self._loop.call_later(INTERVAL_S if left else 0, self._tick)
+
+    def _renew(self, renewed: _Renewed, now_ms: int) -> None:
+        if now_ms - renewed.since_ms >= LONGEST_MS:
+            group = self._parts.groups.get(renewed.handle.group) or SubscriptionGroup(renewed.handle.group)
+            self._change(renewed, policy_of(group).wait_ms(renewed.tries))
+            self._remove(renewed)
+            return
+        if self._change(renewed, STEPS_MS[min(renewed.renewals, len(STEPS_MS) - 1)]):
+            renewed.renewals += 1
+            renewed.failures = 0
+            self._schedule(renewed, renewed.handle.visible_ms - AHEAD_MS)
+            return
+        renewed.failures += 1
+        if renewed.failures >= MAX_FAILURES:
+            self._remove(renewed)
+        else:
+            self._schedule(renewed, now_ms + FAILURE_WAIT_MS)
+
+    def _return_some(self) -> None:
+        for _ in range(min(RENEWALS_PER_TURN, len(self._returned))):
+            self._change(self._returned.popleft(), AFTER_CLIENT_MS)
+        if self._returned:
+            self._loop.call_soon(self._return_some)
+
+    def _change(self, renewed: _Renewed, invisible_ms: int) -> bool:
+        """Give a message another invisible time; return whether that is stored."""
+        failed: list[PutStatus] = []
+
+        def changed(status: PutStatus, receipt: Receipt) -> None:
+            if status is not PutStatus.PUT_OK:
+                failed.append(status)
+                self._failed(renewed, status.name)
+
+        handle = renewed.handle
+        try:
+            receipt = self._acks.change_invisible_time(
+                handle.popped, invisible_ms, renewed.client.remote, changed
+            )
+        except Refusal as refusal:
+            self._failed(renewed, refusal.remark)
+            return False
+        if failed:
+            return False
+        renewed.handle = handle._replace(receipt=receipt)
+        return True
+
+    def _failed(self, renewed: _Renewed, why: str) -> None:
+        self._log.write(
+            logging.WARNING,
+            "failed renewals",
+            time.monotonic(),
+            "a message of %s for client %s of group %s is not renewed: %s",
+            renewed.handle.topic,
+            renewed.client.client_id,
+            renewed.handle.group,
+            why,
+        )

@@ -1,0 +1,807 @@
+"""Consumers on the gRPC port, with grpcio as their client: settings, receives, acknowledgements."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.topics import TopicConfig
+from broker_store.formats.topics import PERM_WRITE
+from broker_store.messages import PutStatus
+from broker_store.protocol.grpc.v2 import service_pb2 as s
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Broker,
+    ClientType,
+    Code,
+    DigestType,
+    Encoding,
+    FilterExpression,
+    FilterType,
+    MessageQueue,
+    MessageType,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+)
+from broker_store.server.grpc import acks as acks_module
+from broker_store.server.grpc.handles import Handle, write_handle
+from broker_store.server.grpc.renewals import Renewals
+from tests.server.grpc.conftest import ENDPOINTS, METADATA
+
+DLQ = "%DLQ%CG"
+ORDERS, GROUP = Resource(name="Orders"), Resource(name="CG")
+
+
+def settings_of(kind=ClientType.PUSH_CONSUMER, group="CG", topic="Orders", expression="*", of=FilterType.TAG):
+    entry = SubscriptionEntry(
+        topic=Resource(name=topic), expression=FilterExpression(type=of, expression=expression)
+    )
+    return Settings(
+        client_type=kind,
+        access_point=ENDPOINTS,
+        request_timeout=Duration(seconds=3),
+        subscription=Subscription(group=Resource(name=group), subscriptions=[entry]),
+    )
+
+
+async def connected(port, settings=None, metadata=METADATA):
+    """A Telemetry of a consumer that has its settings, and these."""
+    call = port.telemetry(metadata)
+    await call.write(s.TelemetryCommand(settings=settings or settings_of()))
+    answer = await call.read()
+    return call, answer
+
+
+def asked(*, topic="Orders", group="CG", count=32, expression="*", of=FilterType.TAG, invisible_s=20, **more):
+    return s.ReceiveMessageRequest(
+        group=Resource(name=group),
+        message_queue=MessageQueue(topic=Resource(name=topic), id=-1, broker=Broker(name="broker-a")),
+        filter_expression=FilterExpression(type=of, expression=expression),
+        batch_size=count,
+        invisible_duration=Duration(seconds=invisible_s),
+        long_polling_timeout=more.pop("poll", Duration(seconds=5)),
+        **more,
+    )
+
+
+def messages_of(answers) -> list:
+    return [answer.message for answer in answers if answer.HasField("message")]
+
+
+def bodies(answers) -> list[bytes]:
+    return [message.body for message in messages_of(answers)]
+
+
+def status_of(answers):
+    (status,) = [answer.status for answer in answers if answer.HasField("status")]
+    return status
+
+
+async def received(port, **options):
+    return messages_of(await port.receive(asked(**options)))
+
+
+async def nothing_is_left(port, **options) -> bool:
+    """Whether a receive finds nothing when its time is over."""
+    call = port.receiving(asked(**options))
+    await until(lambda: port.parts.parked_pops.count)
+    port.harness.now_ms += 5_001
+    port.harness.router.pops.waiting._expire()
+    port.harness.router.pops.waiting._timer.cancel()
+    answers = [answer async for answer in call]
+    return status_of(answers).code == Code.MESSAGE_NOT_FOUND
+
+
+async def until(condition) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not happen")
+
+
+async def ack(port, *handles: str, topic="Orders", group="CG", metadata=METADATA):
+    request = s.AckMessageRequest(
+        group=Resource(name=group),
+        topic=Resource(name=topic),
+        entries=[s.AckMessageEntry(message_id="id", receipt_handle=handle) for handle in handles],
+    )
+    return await port.call("AckMessage", request, metadata=metadata)
+
+
+# Settings and registration
+
+
+async def test_a_consumer_gets_its_settings_with_those_of_the_broker(opened):
+    port = await opened()
+    call, answer = await connected(port)
+    assert answer.status.code == Code.OK
+    subscription, policy = answer.settings.subscription, answer.settings.backoff_policy
+    assert (subscription.fifo, subscription.receive_batch_size) == (False, 32)
+    assert subscription.long_polling_timeout.seconds == 20 and subscription.group.name == "CG"
+    assert policy.max_attempts == 17
+    steps = [step.seconds for step in policy.customized_backoff.next]
+    assert steps == [1, 5, 10, 30, *range(60, 660, 60), 1_200, 1_800, 3_600, 7_200]
+    call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        (
+            {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_500, 60_000]}},
+            [(1, 500_000_000), (60, 0)],
+        ),
+        ({"type": "EXPONENTIAL"}, (5, 7_200, 2.0)),
+        (
+            {
+                "type": "EXPONENTIAL",
+                "exponentialRetryPolicy": {"initial": 1_000, "max": 9_000, "multiplier": 3},
+            },
+            (1, 9, 3.0),
+        ),
+    ],
+)
+async def test_a_consumer_gets_the_retry_policy_of_its_group(opened, policy, wanted):
+    port = await opened()
+    port.parts.groups.put(
+        SubscriptionGroup("CG", retry_max_times=4, retry_policy=policy, consume_message_orderly=True)
+    )
+    call, answer = await connected(port)
+    backoff = answer.settings.backoff_policy
+    assert (backoff.max_attempts, answer.settings.subscription.fifo) == (5, True)
+    if isinstance(wanted, list):
+        assert [(step.seconds, step.nanos) for step in backoff.customized_backoff.next] == wanted
+    else:
+        exponential = backoff.exponential_backoff
+        assert (exponential.initial.seconds, exponential.max.seconds, exponential.multiplier) == wanted
+    call.cancel()
+
+
+async def test_a_consumer_is_a_member_of_its_group_until_its_telemetry_ends(opened):
+    port = await opened()
+    clients = port.parts.clients
+    metadata = (
+        ("x-mq-client-id", "c1"), ("x-mq-language", "GOLANG"), ("x-mq-client-version", "5.1.2"),
+    )  # fmt: skip
+    call, _ = await connected(
+        port, settings_of(ClientType.SIMPLE_CONSUMER, expression="a > 1", of=FilterType.SQL), metadata
+    )
+    group = clients.consumer_group("CG")
+    (member,) = group.members.values()
+    assert (member.client_id, member.language, member.version) == ("c1", "GO", 413 + 20 + 4)
+    assert member.channel.remote.startswith("127.0.0.1:")
+    assert (group.consume_type, group.message_model) == ("CONSUME_ACTIVELY", "CLUSTERING")
+    subscription = group.subscriptions["Orders"]
+    assert (subscription.expression, subscription.expression_type) == ("a > 1", "SQL92")
+    call.cancel()
+    await until(lambda: clients.consumer_group("CG") is None)
+
+
+async def test_a_consumer_that_terminates_leaves_its_group(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    ended = await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP))
+    assert ended.status.code == Code.OK and port.parts.clients.consumer_group("CG") is None
+    call.cancel()
+
+
+async def test_heartbeats_keep_a_consumer_and_one_without_is_forgotten(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    beat = s.HeartbeatRequest(client_type=ClientType.PUSH_CONSUMER, group=GROUP)
+    for _ in range(3):
+        port.harness.now_ms += 60_000
+        assert (await port.call("Heartbeat", beat)).status.code == Code.OK
+    assert port.parts.clients.scan(port.harness.now_ms) == []
+    port.harness.now_ms += 120_001
+    for channel in port.parts.clients.scan(port.harness.now_ms):
+        channel.close()
+    assert await call.read() is grpc.aio.EOF
+    assert (await port.call("Heartbeat", beat)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_client_that_opens_telemetry_again_stays_when_the_first_one_ends(opened):
+    port = await opened()
+    first, _ = await connected(port)
+    second, _ = await connected(port)
+    first.cancel()
+    await until(lambda: len(next(iter(port.port.channels)).handler._telemetry) == 1)
+    assert port.parts.clients.consumer_group("CG").client_ids() == ["client-1"]
+    second.cancel()
+    await until(lambda: port.parts.clients.consumer_group("CG") is None)
+
+
+async def test_settings_that_come_again_replace_the_subscription(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    for topic, group in (("Other", "CG"), ("Other", "CG2")):
+        port.harness.now_ms += 1
+        await call.write(s.TelemetryCommand(settings=settings_of(topic=topic, group=group)))
+        assert (await call.read()).status.code == Code.OK
+        assert list(port.parts.clients.consumer_group(group).subscriptions) == ["Other"]
+    assert port.parts.clients.consumer_group("CG") is None
+    call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (settings_of(group="a/b"), Code.ILLEGAL_CONSUMER_GROUP),
+        (settings_of(group=""), Code.ILLEGAL_CONSUMER_GROUP),
+        (settings_of(group="CID_RMQ_SYS_TRANS"), Code.ILLEGAL_CONSUMER_GROUP),
+        (settings_of(topic="a/b"), Code.ILLEGAL_TOPIC),
+        (settings_of(expression=" || "), Code.ILLEGAL_FILTER_EXPRESSION),
+        (settings_of(ClientType.LITE_PUSH_CONSUMER), Code.UNRECOGNIZED_CLIENT_TYPE),
+        (settings_of(ClientType.PRODUCER), Code.UNRECOGNIZED_CLIENT_TYPE),
+    ],
+)
+async def test_settings_that_cannot_be_are_refused(opened, settings, code):
+    port = await opened()
+    call, answer = await connected(port, settings)
+    assert answer.status.code == code and port.parts.clients.consumer_groups() == []
+    assert sum(port.parts.statistics.refusals.counts().values()) == 1
+    call.cancel()
+
+
+# Assignments
+
+
+async def test_a_consumer_is_assigned_all_queues_as_one(opened):
+    port = await opened()
+    request = s.QueryAssignmentRequest(topic=ORDERS, group=GROUP, endpoints=ENDPOINTS)
+    answer = await port.call("QueryAssignment", request)
+    assert answer.status.code == Code.OK
+    (assignment,) = answer.assignments
+    queue = assignment.message_queue
+    assert (queue.id, queue.topic.name, queue.broker.name) == (-1, "Orders", "broker-a")
+    assert queue.broker.endpoints == ENDPOINTS
+
+
+async def test_a_consumer_in_order_is_assigned_each_queue(opened):
+    port = await opened()
+    port.parts.groups.put(SubscriptionGroup("CG", consume_message_orderly=True))
+    port.parts.topics.put(TopicConfig("Uneven", 2, 5))
+    request = s.QueryAssignmentRequest(topic=Resource(name="Uneven"), group=GROUP, endpoints=ENDPOINTS)
+    answer = await port.call("QueryAssignment", request)
+    assert [assignment.message_queue.id for assignment in answer.assignments] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "code"),
+    [
+        ("Unknown", "CG", Code.TOPIC_NOT_FOUND),
+        ("WriteOnly", "CG", Code.FORBIDDEN),
+        ("Orders", "a b", Code.ILLEGAL_CONSUMER_GROUP),
+    ],
+)
+async def test_an_assignment_that_cannot_be_is_refused(opened, topic, group, code):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("WriteOnly", 1, 1, perm=PERM_WRITE))
+    request = s.QueryAssignmentRequest(topic=Resource(name=topic), group=Resource(name=group))
+    answer = await port.call("QueryAssignment", request)
+    assert (answer.status.code, len(answer.assignments)) == (code, 0)
+
+
+# Receives
+
+
+async def test_a_receive_is_answered_status_first_and_a_message_in_each_frame(opened):
+    port = await opened()
+    port.harness.now_ms = 1_795_244_468_000
+    port.put(b"one", KEYS="k1 k2", color="red", TRACE_CONTEXT="trace", MSG_REGION="r")
+    port.put(b"two", queue_id=2)
+    answers = await port.receive(asked())
+    kinds = [answer.WhichOneof("content") for answer in answers]
+    assert kinds == ["status", "message", "message", "delivery_timestamp"]
+    assert (answers[0].status.code, answers[0].status.message) == (Code.OK, "OK")
+    assert answers[-1].delivery_timestamp.seconds == 1_795_244_468
+    first = next(message for message in messages_of(answers) if message.body == b"one")
+    system = first.system_properties
+    assert first.topic.name == "Orders"
+    assert dict(first.user_properties) == {"color": "red", "TRACE_CONTEXT": "trace"}
+    assert (system.message_id, system.tag, list(system.keys)) == ("U0", "TagA", ["k1", "k2"])
+    assert (system.queue_id, system.queue_offset, system.delivery_attempt) == (0, 0, 1)
+    assert (system.body_digest.type, system.body_digest.checksum) == (
+        DigestType.MD5, hashlib.md5(b"one").hexdigest().upper(),
+    )  # fmt: skip
+    assert (system.body_encoding, system.message_type) == (Encoding.IDENTITY, MessageType.NORMAL)
+    assert system.store_timestamp.seconds == 1_795_244_468 and system.trace_context == "trace"
+    assert system.invisible_duration.seconds == 20
+    assert system.receipt_handle.startswith("0 1795244468000 20000 ")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind"),
+    [
+        ({"TRAN_MSG": "true"}, MessageType.TRANSACTION),
+        ({"TIMER_DELIVER_MS": "1795244468000"}, MessageType.DELAY),
+        ({"DELAY": "3"}, MessageType.DELAY),
+        ({"__SHARDINGKEY": "g"}, MessageType.FIFO),
+        ({"_SYS_MSG_PRIORITY_": "3"}, MessageType.PRIORITY),
+    ],
+)
+async def test_the_type_of_a_message_follows_its_properties(opened, pairs, kind):
+    port = await opened()
+    port.put(b"one", **pairs)
+    (message,) = await received(port)
+    assert message.system_properties.message_type == kind
+    assert message.system_properties.message_group == pairs.get("__SHARDINGKEY", "")
+
+
+async def test_what_was_acknowledged_never_comes_again_and_the_rest_after_its_time(opened):
+    port = await opened()
+    port.put(b"one", b"two")
+    one, two = await received(port)
+    answer = await ack(port, one.system_properties.receipt_handle)
+    assert (answer.status.code, answer.entries[0].status.code, answer.entries[0].message_id) == (
+        Code.OK, Code.OK, "id",
+    )  # fmt: skip
+    port.pass_time(21_000)
+    (again,) = await received(port)
+    assert (again.body, again.topic.name, again.system_properties.delivery_attempt) == (b"two", "Orders", 2)
+    assert again.system_properties.message_id == two.system_properties.message_id
+    assert (await ack(port, again.system_properties.receipt_handle)).status.code == Code.OK
+    port.pass_time(60_000)
+    assert await nothing_is_left(port)
+
+
+async def test_a_receive_waits_for_a_message(opened):
+    port = await opened()
+    call = port.receiving(asked())
+    await until(lambda: port.parts.parked_pops.count == 1)
+    port.put(b"one")
+    assert bodies([answer async for answer in call]) == [b"one"]
+    assert port.parts.parked_pops.count == 0
+
+
+async def test_the_time_of_a_receive_ends(opened):
+    port = await opened()
+    call = port.receiving(asked())
+    await until(lambda: port.parts.parked_pops.count == 1)
+    port.harness.now_ms += 5_001
+    port.harness.router.pops.waiting._expire()
+    port.harness.router.pops.waiting._timer.cancel()
+    answers = [answer async for answer in call]
+    assert [answer.WhichOneof("content") for answer in answers] == ["status", "delivery_timestamp"]
+    status = status_of(answers)
+    assert (status.code, status.message) == (Code.MESSAGE_NOT_FOUND, "no new message")
+
+
+async def test_places_to_wait_are_bounded(opened):
+    port = await opened(pop_polling_size=1)
+    call = port.receiving(asked())
+    await until(lambda: port.parts.parked_pops.count == 1)
+    status = status_of(await port.receive(asked()))
+    assert (status.code, status.message) == (Code.TOO_MANY_REQUESTS, "polling full")
+    call.cancel()
+
+
+async def test_tags_and_sql_filter(opened):
+    port = await opened()
+    port.put(b"a", tag="A", n="1")
+    port.put(b"b", tag="B", n="2")
+    port.put(b"c", tag="C", n="3")
+    assert bodies(await port.receive(asked(expression="A || C"))) == [b"a", b"c"]
+    assert bodies(await port.receive(asked(expression="n > 1", of=FilterType.SQL, group="CG2"))) == [
+        b"b",
+        b"c",
+    ]
+
+
+async def test_a_tag_that_only_shares_its_hash_is_acknowledged(opened):
+    port = await opened()
+    port.put(b"a", tag="BB")
+    status = status_of(await port.receive(asked(expression="Aa")))
+    assert (status.code, status.message) == (Code.MESSAGE_NOT_FOUND, "no match message")
+    port.pass_time(60_000)
+    assert await nothing_is_left(port, expression="Aa || BB")
+
+
+REFUSED = {
+    "topic": (asked(topic="Unknown"), Code.TOPIC_NOT_FOUND),
+    "system topic": (asked(topic="TBW102"), Code.ILLEGAL_TOPIC),
+    "group": (asked(group="a b"), Code.ILLEGAL_CONSUMER_GROUP),
+    "system group": (asked(group="CID_RMQ_SYS_TRANS"), Code.ILLEGAL_CONSUMER_GROUP),
+    "short time": (asked(invisible_s=9), Code.ILLEGAL_INVISIBLE_TIME),
+    "long time": (asked(invisible_s=43_201), Code.ILLEGAL_INVISIBLE_TIME),
+    "expression": (asked(expression=" || "), Code.ILLEGAL_FILTER_EXPRESSION),
+    "sql": (asked(expression="a >", of=FilterType.SQL), Code.ILLEGAL_FILTER_EXPRESSION),
+    "no sql": (asked(expression="", of=FilterType.SQL), Code.ILLEGAL_FILTER_EXPRESSION),
+    "no batch": (asked(count=0), Code.BAD_REQUEST),
+    "not readable": (asked(topic="WriteOnly"), Code.FORBIDDEN),
+}
+
+
+@pytest.mark.parametrize(("request_", "code"), REFUSED.values(), ids=REFUSED)
+async def test_a_receive_that_is_not_allowed_is_refused(opened, request_, code):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("WriteOnly", 1, 1, perm=PERM_WRITE))
+    answers = await port.receive(request_)
+    assert [answer.WhichOneof("content") for answer in answers] == ["status", "delivery_timestamp"]
+    assert answers[0].status.code == code
+    assert sum(port.parts.statistics.refusals.counts().values()) == 1
+
+
+async def test_the_sentences_are_those_of_apaches_proxy(opened):
+    port = await opened()
+    assert status_of(await port.receive(asked(invisible_s=9))).message == (
+        "the invisibleTime is too small. min is 10000"
+    )
+    assert status_of(await port.receive(asked(invisible_s=43_201))).message == (
+        "the invisibleTime is too large. max is 43200000"
+    )
+
+
+async def test_a_batch_of_more_than_32_has_32(opened):
+    port = await opened()
+    port.put(*(b"%d" % number for number in range(40)))
+    assert len(await received(port, count=1_000)) == 32
+
+
+async def test_a_receive_waits_within_the_time_of_its_call(opened):
+    port = await opened()
+    status = status_of(await port.receive(asked(), timeout=4.9))
+    assert (status.code, status.message) == (
+        Code.ILLEGAL_POLLING_TIME,
+        "The deadline time remaining is not enough for polling, please check network condition",
+    )
+    call = port.receiving(asked(poll=Duration(seconds=20)), timeout=12)
+    await until(lambda: port.parts.parked_pops.count == 1)
+    (deadline_ms, _, _) = port.parts.parked_pops._deadlines[0]
+    assert 11_000 < deadline_ms - port.harness.now_ms <= 12_000  # grpcio rounds the time up
+    call.cancel()
+
+
+async def test_a_receive_that_is_cancelled_takes_no_message(opened):
+    port = await opened()
+    call = port.receiving(asked())
+    await until(lambda: port.parts.parked_pops.count == 1)
+    call.cancel()
+    await until(lambda: port.parts.parked_pops.count == 0)
+    port.put(b"one")
+    assert bodies(await port.receive(asked())) == [b"one"]
+    assert next(iter(port.port.channels)).handler._receives._under_way == {}
+
+
+async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_later(opened):
+    port = await opened(sync_flush=True)
+    port.put(b"one")
+    port.harness.store.sync()
+    call = port.receiving(asked(invisible_s=3_600))
+    receives = port.port
+    await until(lambda: receives.channels and next(iter(receives.channels)).handler._receives._under_way)
+    service = next(iter(receives.channels)).handler
+    await asyncio.sleep(0)
+    call.cancel()
+    await until(lambda: not service._receives._under_way)
+    port.harness.store.sync()
+    port.pass_time(1_000)
+    port.harness.store.sync()
+    port.pass_time(2_000)
+    port.harness.store.sync()
+    port.pass_time(2_000)
+    port.harness.store.sync()
+    waiting = asyncio.ensure_future(port.receive(asked()))
+    await asyncio.sleep(0.05)
+    port.harness.store.sync()
+    assert bodies(await waiting) == [b"one"]
+
+
+async def test_a_pop_checkpoint_that_is_not_stored_gives_no_message(opened):
+    port = await opened()
+    port.put(b"one")
+    port.harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    status = status_of(await port.receive(asked()))
+    assert status.code == Code.INTERNAL_SERVER_ERROR
+    port.harness.store.refuse = None
+    assert bodies(await port.receive(asked())) == [b"one"]
+
+
+async def test_large_messages_come_one_by_one_and_a_client_that_does_not_read_gets_no_more(opened):
+    port = await opened()
+    port.put(*(bytes([number]) * (3 << 20) for number in range(12)))
+    call = port.receiving(asked())
+    connection = None
+    sizes = []
+    async for answer in call:
+        connection = next(iter(port.port.channels))
+        sizes.append((len(answer.message.body), connection.connection.queued))
+    assert [size for size, _ in sizes] == [0, 3 << 20, 0]
+    # One answer waits at most: a pop has 256 KiB, or one message.
+    assert max(queued for _, queued in sizes) < 4 << 20
+
+
+# Handles
+
+
+async def test_a_handle_of_another_group_or_topic_or_that_was_changed_is_refused(opened):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Other", 4, 4))
+    port.put(b"one")
+    (message,) = await received(port)
+    text = message.system_properties.receipt_handle
+    words = text.split(" ")
+    forged = [
+        " ".join([*words[:number], str(int(word) + 1), *words[number + 1 :]])
+        for number, word in enumerate(words[:9])
+        if word.isdigit()
+    ]
+    stored = port.harness.store.max_offset("rmq_sys_wheel_timer", 0)
+    bad = [*forged, text[:-1], "", "x", " ", "0 " * 400, text + " 1", words[0]]
+    for handle in bad:
+        answer = await ack(port, handle)
+        assert (answer.status.code, answer.entries[0].status.code) == (Code.INVALID_RECEIPT_HANDLE,) * 2
+    for options in ({"group": "CG2"}, {"topic": "Other"}):
+        assert (await ack(port, text, **options)).status.code == Code.INVALID_RECEIPT_HANDLE
+        change = s.ChangeInvisibleDurationRequest(
+            group=Resource(name=options.get("group", "CG")), topic=Resource(name=options.get("topic", "Orders")),
+            receipt_handle=text, invisible_duration=Duration(seconds=1),
+        )  # fmt: skip
+        refused = await port.call("ChangeInvisibleDuration", change)
+        assert refused.status.code == Code.INVALID_RECEIPT_HANDLE
+    assert port.harness.store.max_offset("rmq_sys_wheel_timer", 0) == stored
+    assert (await ack(port, text)).status.code == Code.OK
+
+
+async def test_a_handle_that_is_over_or_of_another_broker_is_refused(opened):
+    port = await opened()
+    port.put(b"one")
+    (message,) = await received(port)
+    text = message.system_properties.receipt_handle
+    port.harness.now_ms += 20_000
+    answer = await ack(port, text)
+    assert (answer.entries[0].status.code, answer.entries[0].status.message) == (
+        Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired",
+    )  # fmt: skip
+    receipt = Handle(_receipt(port)._replace(broker_name="broker-b"), 0, "Orders", "CG")
+    answer = await ack(port, write_handle(receipt))
+    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+
+
+def _receipt(port):
+    from broker_store.protocol.pop import Receipt
+
+    return Receipt(0, port.harness.now_ms, 20_000, 0, 0, "broker-a", 0, 0)
+
+
+async def test_results_of_a_call_that_differ_are_marked(opened):
+    port = await opened()
+    port.put(b"one")
+    (message,) = await received(port)
+    answer = await ack(port, message.system_properties.receipt_handle, "forged")
+    assert answer.status.code == Code.MULTIPLE_RESULTS
+    assert [entry.status.code for entry in answer.entries] == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
+    assert (await ack(port)).status.message == "ack message result is empty"
+    many = await ack(port, *["x"] * (acks_module.MAX_ENTRIES + 1))
+    assert many.status.code == Code.BAD_REQUEST
+
+
+async def test_many_messages_are_acknowledged_in_turns(opened):
+    port = await opened()
+    port.put(*(b"%d" % number for number in range(300)))
+    handles = []
+    while len(handles) < 300:
+        handles += [message.system_properties.receipt_handle for message in await received(port)]
+    answer = await ack(port, *handles)
+    assert answer.status.code == Code.OK and len(answer.entries) == 300
+    port.pass_time(60_000)
+    assert await nothing_is_left(port)
+
+
+async def test_with_sync_flush_an_acknowledgement_is_answered_after_the_sync(opened):
+    port = await opened(sync_flush=True)
+    port.put(b"one")
+    port.harness.store.sync()
+    waiting = asyncio.ensure_future(received(port))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    port.harness.store.sync()
+    (message,) = await waiting
+    acking = asyncio.ensure_future(ack(port, message.system_properties.receipt_handle))
+    await asyncio.sleep(0.05)
+    assert not acking.done()
+    port.harness.store.sync(PutStatus.FLUSH_DISK_TIMEOUT)
+    assert (await acking).status.code == Code.MASTER_PERSISTENCE_TIMEOUT
+
+
+async def changed(port, handle: str, seconds: int):
+    request = s.ChangeInvisibleDurationRequest(
+        group=GROUP, topic=ORDERS, receipt_handle=handle, invisible_duration=Duration(seconds=seconds)
+    )
+    return await port.call("ChangeInvisibleDuration", request)
+
+
+async def test_an_invisible_time_is_changed_and_the_new_handle_counts(opened):
+    port = await opened()
+    port.put(b"one", b"two")
+    one, two = await received(port)
+    longer = await changed(port, one.system_properties.receipt_handle, 60)
+    assert longer.status.code == Code.OK
+    shorter = await changed(port, two.system_properties.receipt_handle, 0)
+    assert shorter.status.code == Code.OK
+    port.pass_time(2_000)
+    assert [message.body for message in await received(port)] == [b"two"]
+    port.pass_time(21_000)
+    assert (await ack(port, one.system_properties.receipt_handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await ack(port, longer.receipt_handle)).status.code == Code.OK
+    assert (await changed(port, two.system_properties.receipt_handle, 43_201)).status.code == (
+        Code.ILLEGAL_INVISIBLE_TIME
+    )
+
+
+# Dead letters
+
+
+async def forward(port, handle: str):
+    request = s.ForwardMessageToDeadLetterQueueRequest(group=GROUP, topic=ORDERS, receipt_handle=handle)
+    return await port.call("ForwardMessageToDeadLetterQueue", request)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_message_is_forwarded_to_the_dead_letters_of_its_group(opened, cold):
+    port = await opened()
+    port.put(b"one")
+    (message,) = await received(port)
+    port.harness.store.cold = cold
+    forwarding = asyncio.ensure_future(forward(port, message.system_properties.receipt_handle))
+    if cold:
+        await until(lambda: port.harness.store._cold_reads)
+        port.harness.store.cold = False
+        port.harness.store.finish_cold_reads()
+    answer = await forwarding
+    assert (answer.status.code, answer.status.message) == (Code.OK, "OK")
+    (dead,) = port.harness.store.messages(DLQ, 0)
+    assert (dead.body, dead.properties["UNIQ_KEY"], dead.properties["RETRY_TOPIC"]) == (
+        b"one",
+        "U0",
+        "Orders",
+    )
+    port.pass_time(60_000)
+    assert await nothing_is_left(port)
+
+
+async def test_a_forged_handle_makes_no_dead_letter(opened):
+    port = await opened()
+    port.put(b"one", b"two")
+    one, _ = await received(port)
+    assert (await forward(port, "forged")).status.code == Code.INVALID_RECEIPT_HANDLE
+    elsewhere = Handle(_receipt(port), 7, "Orders", "CG")
+    answer = await forward(port, write_handle(elsewhere))
+    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+    assert port.harness.store.max_offset(DLQ, 0) == 0
+
+
+async def test_a_message_that_was_given_too_often_becomes_a_dead_letter(opened):
+    port = await opened()
+    port.parts.groups.put(SubscriptionGroup("CG", retry_max_times=1))
+    port.put(b"one")
+    for attempt in (1, 2):
+        (message,) = await received(port, invisible_s=10)
+        assert message.system_properties.delivery_attempt == attempt
+        port.pass_time(11_000)
+    status = status_of(await port.receive(asked()))
+    assert (status.code, status.message) == (Code.MESSAGE_NOT_FOUND, "no match message")
+    (dead,) = port.harness.store.messages(DLQ, 0)
+    assert dead.body == b"one"
+    port.pass_time(60_000)
+    assert await nothing_is_left(port)
+
+
+# Renewed messages
+
+
+def renewals_of(port) -> Renewals:
+    return next(iter(port.port.channels)).handler._renewals
+
+
+def let_pass(port, ms: int) -> None:
+    """Let time pass, also for what is renewed."""
+    for _ in range(ms // 1_000):
+        port.pass_time(1_000)
+        renewals_of(port)._tick()
+
+
+async def test_a_message_of_a_push_consumer_stays_invisible_while_the_client_lives(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    (message,) = await received(port, auto_renew=True, invisible_s=0)
+    assert message.system_properties.invisible_duration.seconds == 60
+    let_pass(port, 600_000)
+    assert len(renewals_of(port)) == 1
+    assert port.harness.store.max_offset("%RETRY%CG_Orders", 0) == 0
+    assert (await ack(port, message.system_properties.receipt_handle)).status.code == Code.OK
+    assert len(renewals_of(port)) == 0
+    let_pass(port, 600_000)
+    assert port.harness.store.max_offset("%RETRY%CG_Orders", 0) == 0
+    call.cancel()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "terminated"])
+async def test_messages_of_a_push_consumer_that_goes_come_again_a_second_later(opened, how):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one", b"two")
+    one, _ = await received(port, auto_renew=True)
+    assert (await ack(port, one.system_properties.receipt_handle)).status.code == Code.OK
+    if how == "cancelled":
+        call.cancel()
+        await until(lambda: port.parts.clients.consumer_group("CG") is None)
+    else:
+        await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP))
+    await asyncio.sleep(0)
+    port.pass_time(2_000)
+    assert bodies(await port.receive(asked())) == [b"two"]
+    call.cancel()
+
+
+async def test_a_message_is_renewed_for_three_hours_and_comes_by_the_policy_of_its_group(opened):
+    port = await opened()
+    policy = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 7_000, "max": 9_000, "multiplier": 2},
+    }
+    port.parts.groups.put(SubscriptionGroup("CG", retry_policy=policy))
+    call, _ = await connected(port)
+    port.put(b"one")
+    await received(port, auto_renew=True)
+    renewals, began_ms = renewals_of(port), port.harness.now_ms
+    while len(renewals):
+        port.harness.now_ms += 10_000
+        renewals._tick()
+        assert port.harness.now_ms < began_ms + 4 * 3_600_000 + 1
+    assert port.harness.now_ms >= began_ms + 3 * 3_600_000
+    port.pass_time(6_900)
+    assert port.harness.store.max_offset("%RETRY%CG_Orders", 0) == 0
+    port.pass_time(1_500)
+    assert port.harness.store.max_offset("%RETRY%CG_Orders", 0) == 1
+    call.cancel()
+
+
+async def test_a_push_consumer_without_telemetry_gets_no_message(opened):
+    port = await opened()
+    port.put(b"one")
+    status = status_of(await port.receive(asked(auto_renew=True)))
+    assert (status.code, status.message) == (
+        Code.MESSAGE_NOT_FOUND, "The client [client-1] is disconnected.",
+    )  # fmt: skip
+    port.pass_time(2_000)
+    assert bodies(await port.receive(asked())) == [b"one"]
+
+
+async def test_the_number_of_renewed_messages_is_bounded(opened, monkeypatch):
+    port = await opened()
+    monkeypatch.setattr(Renewals, "limit", 2)
+    call, _ = await connected(port)
+    port.put(b"one", b"two", b"three")
+    one, *_ = await received(port, auto_renew=True, count=2)
+    status = status_of(await port.receive(asked(auto_renew=True)))
+    assert status.code == Code.TOO_MANY_REQUESTS
+    await ack(port, one.system_properties.receipt_handle)
+    assert bodies(await port.receive(asked(auto_renew=True))) == [b"three"]
+    call.cancel()
+
+
+async def test_a_renewal_that_is_not_stored_is_tried_again_and_then_ends(opened, caplog):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    await received(port, auto_renew=True)
+    renewals = renewals_of(port)
+    port.harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    for _ in range(55):
+        port.harness.now_ms += 1_000
+        renewals._tick()
+    assert len(renewals) == 1
+    for _ in range(15):
+        port.harness.now_ms += 1_000
+        renewals._tick()
+    assert len(renewals) == 0 and "is not renewed: SERVICE_NOT_AVAILABLE" in caplog.text
+    call.cancel()
