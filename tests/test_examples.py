@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.interop import clients
-from tests.interop.brokers import OurBroker
+from tests.interop.brokers import OurBroker, free_ports
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,9 @@ def broker(tmp_path_factory):
     """A broker with its dashboard, and the topic that the tour makes first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DJANGO_SETTINGS_MODULE", raising=False)  # pytest-django's; the broker has its own
-        running = OurBroker(tmp_path_factory.mktemp("tour") / "data", arguments=("--web-port", "0")).start()
+        port, _ = free_ports()
+        arguments = ("--web-port", "0", "--grpc-port", str(port))
+        running = OurBroker(tmp_path_factory.mktemp("tour") / "data", arguments=arguments).start()
         try:
             manage(running, "topic", "create", "Tour", "--queues", "4")
             yield running
@@ -61,6 +63,18 @@ def assert_came_back(output: str, language: str) -> None:
 def test_the_python_example_receives_what_it_sent(broker):
     output = run([sys.executable, "docs/examples/python/tour.py", broker.nameserver], PYTHONPATH=".")
     assert_came_back(output, "Python")
+
+
+@pytest.mark.client
+def test_the_grpc_example_receives_what_it_sent(broker):
+    python = clients.BUILD / "python-client" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"Apache's Python client is not in {clients.BUILD} (make deps)")
+    endpoints = re.search(r"grpc=(\S+)", broker.ready_line)[1]
+    output = run([str(python), "docs/examples/python/tour_grpc.py", endpoints])
+    assert len(re.findall(r"^sent ", output, re.MULTILINE)) == 3
+    for number in range(3):
+        assert f"received  'hello {number} from gRPC', attempt 1\n" in output
 
 
 def test_the_rest_example_finds_what_it_sent_by_place_and_by_key(broker):

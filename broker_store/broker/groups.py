@@ -126,8 +126,8 @@ RETRY_POLICIES = ("CUSTOMIZED", "EXPONENTIAL")
 def check_retry_policy(policy: dict) -> None:
     """Raise FormatError for a retry policy that Apache's proxies and tools could not read.
 
-    The policy is stored and reported, but has no effect here: the wait of a try is the delay level in the
-    request. In Apache's broker it is the same, since the policy is for proxies.
+    The policy is for clients of the gRPC port (`retry_policy`). For others it has no effect, as in Apache's
+    broker: the wait of a try is the delay level in the request.
     """
     if policy.get("type", "CUSTOMIZED") not in RETRY_POLICIES:
         raise FormatError(

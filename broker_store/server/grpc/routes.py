@@ -1,5 +1,5 @@
 """QueryRoute: the queues of a topic, and which messages it takes (docs/spec/grpc.md section 3).
-QueryAssignment: those that a consumer receives from (section 6)."""
+QueryAssignment: those that a consumer receives from (docs/spec/grpc.md section 6)."""
 
 from __future__ import annotations
 

@@ -260,10 +260,7 @@ class Run:
                 f"(--advertise HOST changes it)"
             )
         if ports.grpc is not None:
-            say(
-                f"gRPC         {ports.grpc}   for producers of RocketMQ 5 clients "
-                f"(consumers are not served yet)"
-            )
+            say(f"gRPC         {ports.grpc}   for clients of RocketMQ 5")
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
         if self._web is not None and ports.broker is not None:
             say("Try next, in another terminal:")
