@@ -6,7 +6,6 @@ import asyncio
 import pytest
 
 from broker_store.client import Admin
-
 from tests.interop import clients
 from tests.interop.brokers import OurBroker, free_ports
 

@@ -160,7 +160,7 @@ async def test_a_certificate_that_was_made_again_is_used_for_new_connections(
 def test_tls_works_on_the_loop_of_the_broker_too(certificate):
     async def exchange() -> bytes:
         port = Grpc(Harness())
-        port.port = await open_grpc_port(port.parts, "127.0.0.1", 0, certificate)
+        port.port = await open_grpc_port(port.parts, port.harness.router, "127.0.0.1", 0, certificate)
         client = ssl.create_default_context(cadata=certificate._own.read_text().partition("KEY-----\n")[2])
         client.set_alpn_protocols(["h2"])
         reader, writer = await asyncio.open_connection("127.0.0.1", port.port.port, ssl=client)
