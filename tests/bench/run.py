@@ -25,7 +25,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench import many, memory, replay
+from tests.bench import grpc_rows, many, memory, replay
 from tests.bench.page_cache import PageCache
 from tests.interop.brokers import ApacheBroker, OurBroker
 from tests.interop.clients import BUILD, JAVA_5, java_missing
@@ -865,6 +865,50 @@ def bench_pop(run: Run) -> None:
             run.add(side, f"{name}: messages", "msg/s", line["given_s"], bound=1.0)
 
 
+def grpc_figures(run: Run, side: str, broker: OurBroker | ApacheBroker) -> None:
+    """The figures of one broker that serves gRPC."""
+    topic = "BenchGrpc"
+    grpc_rows.make_topic(broker, topic)
+    timed = {"warm": 3, "sec": run.seconds}
+    grpc_rows.java(broker, topic, "sync", threads=16, warm=0, sec=3 if run.quick else 20)  # warms; not kept
+    for threads, bound in ((1, 1.3), (8, 1.4), (64, 1.5)):
+        run.level_ground()
+        line = run.keep(side, grpc_rows.java(broker, topic, "sync", threads=threads, **timed))
+        name = f"gRPC: sync sends, {threads} thread{'s' if threads > 1 else ''}, 1 KiB"
+        run.add(side, name, "msg/s", line["msg_s"], bound=bound)
+        run.add(side, f"{name}: p50", "us", line["p50_us"])
+        run.add(side, f"{name}: p99", "us", line["p99_us"], bound=0.8, lower_is_better=True)
+        if threads == 64:
+            run.add(
+                side, f"{name}: processor time a message", "us", line["cpu_us"], bound=0.5,
+                lower_is_better=True,
+            )  # fmt: skip
+    line = run.keep(side, grpc_rows.java(broker, topic, "async", window=256, **timed))
+    run.add(side, "gRPC: async sends, 256 under way, 1 KiB", "msg/s", line["msg_s"], bound=1.0)
+    line = run.keep(side, grpc_rows.java(broker, topic, "sync", threads=64, ssl="false", **timed))
+    run.add(side, "gRPC: sync sends, 64 threads, 1 KiB, without TLS", "msg/s", line["msg_s"])
+    for tls, bound in ((False, 1.8), (True, 2.0)):
+        run.level_ground()
+        grpc_rows.h2load(broker, topic, 3, WORK, tls=tls)  # warms; not kept
+        line = run.keep(side, grpc_rows.h2load(broker, topic, run.seconds, WORK, tls=tls))
+        name = f"gRPC: sends of a C client, 4 × 16 streams, 1 KiB{', TLS' if tls else ''}"
+        run.add(side, name, "calls/s", line["calls_s"], bound=bound)
+    run.level_ground()
+    grpc_rows.make_topic(broker, "BenchReceive")
+    line = run.keep(side, grpc_rows.java(broker, "BenchReceive", "receive", n=run.n(400_000), **timed))
+    name = "gRPC: receives of 32 and their acknowledgements, 4 threads, 1 KiB"
+    run.add(side, name, "msg/s", line["msg_s"], bound=1.2)
+    run.add(side, f"{name}: processor time a message", "us", line["cpu_us"])
+
+
+def bench_grpc(run: Run) -> None:
+    """Clients of RocketMQ 5, beside Apache's proxy with a broker in it."""
+    for side in run.sides():
+        run.say(f"{side} gRPC")
+        with running(side, has_grpc=True) as broker:
+            grpc_figures(run, side, broker)
+
+
 # ---- the pipeline
 
 
@@ -1003,6 +1047,7 @@ SECTIONS = {
     "due": bench_due,
     "sql": bench_sql,
     "pop": bench_pop,
+    "grpc": bench_grpc,
     "parked": bench_parked,
     "replay": bench_replay,
     "memory": bench_memory,

@@ -49,15 +49,19 @@ def _bound(port: int, sockets: list) -> int:
 
 
 class OurBroker:
-    """`manage.py runbroker` on a data directory; the ports stay the same over restarts, as clients expect."""
+    """`manage.py runbroker` on a data directory; the ports stay the same over restarts, as clients expect.
+    With `has_grpc` it serves the clients of RocketMQ 5 on `grpc_port`."""
 
     def __init__(
         self,
         data: Path,
         settings: dict[str, object] | None = None,
         arguments: tuple[str, ...] = ("--no-web",),
+        *,
+        has_grpc: bool = False,
     ):
         self.data = data
+        self.grpc_port = free_ports()[1] if has_grpc else 0
         self.settings = dict(settings or {})
         self.nameserver_port, self.broker_port = free_ports()
         self.nameserver = f"127.0.0.1:{self.nameserver_port}"
@@ -88,7 +92,7 @@ class OurBroker:
             "--nameserver-port",
             str(self.nameserver_port),
             "--grpc-port",
-            "0",
+            str(self.grpc_port),
             *self._arguments,
         ]
         for key, value in self.settings.items():
