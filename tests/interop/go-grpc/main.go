@@ -3,6 +3,7 @@
 //	send      topic= n= [run= size= threads= groups= deliver_at=]
 //	transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
 //	                              commit one of them; until standard input ends
+//	push, simple                  consume, see consuming.go
 //
 // The environment variable rocketmq.client.enableSsl=false turns TLS off.
 package main
@@ -69,6 +70,10 @@ func main() {
 		send()
 	case "transact":
 		transact()
+	case "push":
+		push()
+	case "simple":
+		simple()
 	default:
 		check(fmt.Errorf("no command %s", os.Args[2]))
 	}

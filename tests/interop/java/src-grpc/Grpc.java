@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.apis.producer.*;
  * transact  topic= n= [run=]      halves: of each four one is committed, one rolled back, and two are left to the checks, which
  *                                 commit one of them; until standard input ends
  * recall    topic= handle=        takes a delayed message back
+ * push, simple     consume, see Consuming
  * admin     does nothing: build.sh runs it, to keep the loaded classes
  */
 public class Grpc {
@@ -34,6 +35,8 @@ public class Grpc {
                 case "send": send(); break;
                 case "transact": transact(); break;
                 case "recall": recall(); break;
+                case "push": Consuming.push(); break;
+                case "simple": Consuming.simple(); break;
                 case "admin": break;
                 default: throw new IllegalArgumentException(args[1]);
             }

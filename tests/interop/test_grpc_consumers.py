@@ -1,0 +1,148 @@
+"""Apache's consumers for RocketMQ 5 on the gRPC port, with TLS as is their default: of what remoting clients
+send, and of what gRPC clients send."""
+
+import asyncio
+
+import pytest
+
+from broker_store.client import Admin, Producer
+from tests.interop import clients
+from tests.interop.brokers import OurBroker, free_ports
+
+KINDS = [clients.JAVA_GRPC, clients.GO_GRPC]
+MESSAGES = 200
+
+
+@pytest.fixture
+def broker(tmp_path):
+    clients.require(clients.JAVA_5)
+    port, _ = free_ports()
+    running = OurBroker(tmp_path / "data", arguments=("--no-web", "--grpc-port", str(port)))
+    running.grpc = f"127.0.0.1:{port}"
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+
+
+def admin(broker, ask):
+    """The answer of our client for administrators."""
+
+    async def asking():
+        async with Admin(broker.nameserver) as one:
+            return await ask(one)
+
+    return asyncio.run(asking())
+
+
+def create(broker, topic, queues=4):
+    admin(broker, lambda one: one.create_topic(topic, read_queues=queues, write_queues=queues))
+
+
+def consume(program, command, sending, count, **options):
+    """The lines of a consumer, until it has `count` messages of what `sending` sends after it is ready."""
+    consumer = program.start(command, **options)
+    try:
+        consumer.until_ready()
+        sending()
+        # It is killed: a Java push consumer that closes waits until its receives have ended, up to 20 s.
+        lines = consumer.until(lambda lines: len({line["id"] for line in lines if "id" in line}) >= count)
+    finally:
+        consumer.kill()
+    return [line for line in lines if "ready" not in line]
+
+
+@pytest.mark.parametrize("command", ["simple", "push"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_gets_what_a_remoting_client_sends_once(kind, command, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    java = clients.java_of(clients.JAVA_5, broker, tmp_path)
+    create(broker, "Crossing")
+    sent = []
+    got = consume(
+        program,
+        command,
+        lambda: sent.extend(java.run("send", topics="Crossing", n=MESSAGES, size=6_000)),
+        MESSAGES,
+        topic="Crossing",
+        group="readers",
+    )
+    assert len(got) == MESSAGES
+    assert {(line["attempt"], line["size"]) for line in got} == {(1, 6_000)}
+    assert {line["id"] for line in got} == {line["id"] for line in sent}
+
+
+@pytest.mark.parametrize("sender", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_gets_what_a_grpc_client_sends_once(kind, sender, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    other = clients.grpc_program(sender, broker.grpc, tmp_path)
+    create(broker, "Same")
+    sent = []
+    got = consume(
+        program,
+        "push",
+        lambda: sent.extend(other.run("send", topic="Same", n=MESSAGES, threads=4, size=9_000)),
+        MESSAGES,
+        topic="Same",
+        group="readers",
+    )
+    assert {line["id"]: line["key"] for line in got} == {line["id"]: line["key"] for line in sent}
+    assert len(got) == MESSAGES and {line["size"] for line in got} == {9_000}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kind, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Failing", 1)
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000, 3_000]}}
+    admin(broker, lambda one: one.create_group("readers", retryMaxTimes=2, groupRetryPolicy=policy))
+    address = f"127.0.0.1:{broker.broker_port}"
+    consumer = program.start("push", topic="Failing", group="readers", fails=9)
+    try:
+        consumer.until_ready()
+        connected = admin(broker, lambda one: one.consumer_connections("readers", address))
+
+        async def send():
+            async with Producer(broker.nameserver) as producer:
+                await producer.send("Failing", b"body", keys="key")
+
+        asyncio.run(send())
+        lines = consumer.until(lambda lines: sum("id" in line for line in lines) == 3)
+        java = clients.java_of(clients.JAVA_5, broker, tmp_path)
+        create(broker, "%DLQ%readers", 1)
+
+        def dead():
+            return [line for line in java.run("pull", topics="%DLQ%readers") if "key" in line]
+
+        for _ in range(20):
+            if found := dead():
+                break
+    finally:
+        consumer.kill()
+    got = [line for line in lines if "id" in line]
+    assert [line["attempt"] for line in got] == [1, 2, 3]
+    waits = [later["at_ms"] - line["at_ms"] for line, later in zip(got, got[1:], strict=False)]
+    assert 1_000 <= waits[0] < 3_000 <= waits[1] < 6_000
+    assert [line["key"] for line in found] == ["key"]
+    (member,) = connected["connectionSet"]
+    assert member["language"] == {clients.JAVA_GRPC: "JAVA", clients.GO_GRPC: "GO"}[kind]
+    assert admin(broker, lambda one: one.consumer_connections("readers", address)) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_filters_by_tag_and_by_sql(kind, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Filtered")
+
+    def sending():
+        program.run("send", topic="Filtered", n=50, run="f")
+
+    by_tag = consume(
+        program, "simple", sending, 20, topic="Filtered", group="tags", expression="TagA || TagC"
+    )
+    assert {line["tag"] for line in by_tag} == {"TagA", "TagC"} and len(by_tag) == 20
+    by_sql = consume(
+        program, "push", sending, 10, topic="Filtered", group="sql", expression="number >= 40", sql="true"
+    )
+    assert sorted({int(line["properties"]["number"]) for line in by_sql}) == list(range(40, 50))
