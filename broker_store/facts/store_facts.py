@@ -14,6 +14,7 @@ say, without a broker. The dashboard's `BrokerFacts` has what its broker says
     groups(topic, id)       the groups that read the topic, and where each is in the queue
     is_dry_run              True if positions and spans are those of a dry run: a start in memory only
     fate(stored)            what becomes of a message that waits; None of any other
+    is_invisible(key, at)   True if the message at a queue offset is invisible by a pop; None: not known
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from broker_store.errors import FormatError
 from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before
 from broker_store.formats import config_json, names, queue_unit, record
+from broker_store.formats.pop_records import PopKey
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.topics import TRACE_TOPIC
 from broker_store.units import Moment
@@ -77,6 +79,8 @@ class StoreFacts(Protocol):
     def groups(self, topic: str, queue_id: int) -> list[GroupInQueue]: ...
 
     def fate(self, stored: StoredMessage) -> Fate | None: ...
+
+    def is_invisible(self, key: PopKey, queue_offset: int) -> bool | None: ...
 
 
 class FileFacts:
@@ -199,6 +203,9 @@ class FileFacts:
         return sorted(found, key=lambda row: row[:2])
 
     def fate(self, stored: StoredMessage) -> Fate | None:
+        return None
+
+    def is_invisible(self, key: PopKey, queue_offset: int) -> bool | None:
         return None
 
 

@@ -106,3 +106,25 @@ def popped_topic(name: str, group: str) -> str:
         if name.startswith(prefix) and len(name) > len(prefix):
             return name[len(prefix) :]
     return name
+
+
+def popping_group(name: str, topic: str) -> str | None:
+    """Return the group whose pop retry topic for messages of `topic` has this name; None if it is not
+    such a name."""
+    for separator in "+_":
+        group = name.removeprefix(RETRY_PREFIX).removesuffix(separator + topic)
+        if group and name == f"{RETRY_PREFIX}{group}{separator}{topic}":
+            return group
+    return None
+
+
+def pop_retry_splits(name: str) -> list[tuple[str, str]]:
+    """Return each group and topic whose pop retry topic may have a name. A name of version 1 is the same for
+    several, if they have a _."""
+    rest = name.removeprefix(RETRY_PREFIX)
+    if rest == name:
+        return []
+    version_2 = [(rest[:at], rest[at + 1 :]) for at, one in enumerate(rest) if one == "+"]
+    return version_2 or [
+        (rest[:at], rest[at + 1 :]) for at, one in enumerate(rest) if one == "_" and 0 < at < len(rest) - 1
+    ]

@@ -26,6 +26,7 @@ from mqadmin.api.parameters import problem_of_query
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import Group
 from mqadmin.facts.overview import Overview
+from mqadmin.facts.pops import Popped
 from mqadmin.facts.sends import Refused
 from mqadmin.facts.topics import Topic
 from mqadmin.web.problem_responses import problem_response
@@ -57,7 +58,7 @@ def _text(measured: _Measured) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The values of one scrape. The last five are None while they are unknown."""
+    """The values of one scrape. The last six are None while they are unknown."""
 
     state: str
     store: Snapshot
@@ -65,6 +66,7 @@ class _Measured:
     refusals: list[Refused] | None = None
     topics: tuple[list[Topic], int] | None = None  # topics that are shown, and the number of all
     groups: tuple[list[Group], int] | None = None
+    popped: Popped | None = None
     pause_s: float | None = None
 
     @classmethod
@@ -82,6 +84,7 @@ class _Measured:
             cluster.refusals(),
             (topics, totals[0]),
             (groups, totals[1]),
+            cluster.waiting.facts().popped,
             cluster.longest_pause_s(),
         )
 
@@ -115,6 +118,8 @@ def _metrics(measured: _Measured) -> Iterable[Metric]:
         yield from _refusals(measured.refusals or [])
         yield from _topics(*measured.topics)
         yield from _groups(*measured.groups)
+    if measured.popped is not None:
+        yield from _popped(measured.popped)
 
 
 def _store(store: Snapshot) -> Iterable[Metric]:
@@ -206,11 +211,35 @@ def _topics(shown: list[Topic], total: int) -> Iterable[Metric]:
 def _groups(shown: list[Group], total: int) -> Iterable[Metric]:
     lag = GaugeMetricFamily("broker_group_lag_messages", "messages a group has not read", labels=["group"])
     clients = GaugeMetricFamily("broker_group_clients", "clients of a group", labels=["group"])
+    invisible = GaugeMetricFamily(
+        "broker_group_invisible_messages",
+        "messages that a group popped and that are invisible to it",
+        labels=["group"],
+    )
     for group in shown:
         _add(lag, [group.name], group.lag)
         _add(clients, [group.name], group.clients)
-    yield from (lag, clients)
+        _add(invisible, [group.name], group.invisible)
+    yield from (lag, clients, invisible)
     yield _gauge("broker_groups_left_out", "groups without series here", total - len(shown))
+
+
+def _popped(popped: Popped) -> Iterable[Metric]:
+    yield _gauge("broker_invisible_messages", "popped messages that are invisible", popped.invisible)
+    yield _gauge("broker_parked_pops", "pops that wait for a message", popped.waiting_pops)
+    yield _gauge(
+        "broker_revive_log_lag_records",
+        "records of the revive log that are not read yet",
+        sum(queue.lag for queue in popped.queues),
+    )
+    for name, what, value in (
+        ("acknowledged", "popped messages that were acknowledged in time", popped.acknowledged),
+        ("came_again", "popped messages that were not, and came again", popped.came_again),
+        ("dropped", "popped messages that were not, and are gone", popped.dropped),
+        ("invalid_records", "records of the revive log that could not be read", popped.invalid),
+        ("failures", "failed attempts to bring popped messages back", popped.failures),
+    ):
+        yield _counter(f"broker_pop_{name}", what, value)
 
 
 def _gauge(name: str, what: str, value: float | None) -> Metric:

@@ -43,6 +43,7 @@ from mqadmin.facts.layout import Both
 from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 from mqadmin.facts.offset_ranges import Range
 from mqadmin.facts.overview import Overview, State
+from mqadmin.facts.pops import SHOWN_MESSAGES, InvisibleMessages
 from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Topic, TopicDetail
@@ -258,6 +259,17 @@ class WaitingMessages(Protocol):
         records."""
 
 
+class Pops(Protocol):
+    """Popped messages."""
+
+    def invisible(
+        self, group: str, after: str | None = None, limit: int = SHOWN_MESSAGES
+    ) -> InvisibleMessages:
+        """Return messages that are invisible to a group, those that come again first at the beginning; with
+        `after`, the `next` of an earlier piece, the following ones. In a thread: it reads records. Raises
+        NotFoundError, and Problem for another `after`."""
+
+
 class Store(Protocol):
     """Measurements of the store."""
 
@@ -407,6 +419,9 @@ class Cluster(Protocol):
 
     @property
     def waiting(self) -> WaitingMessages: ...
+
+    @property
+    def pops(self) -> Pops: ...
 
     @property
     def store(self) -> Store: ...

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from broker_store.units import Moment, Small
+from mqadmin.facts.pops import PopCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Group:
     topics: list[str]
     lag: int | None  # messages; None: the group has no offset
     out_per_s: float | None  # messages, over the last ten seconds
+    invisible: Annotated[int | None, "messages that the group popped and that are invisible to it"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class GroupQueue:
     lag_ms: int | None  # since the message at its offset was stored
     last_consumed_ms: Moment | None  # when the message before its offset was stored
     client_id: str | None  # of the client that reads the queue; None: unknown
+    invisible: Annotated[int | None, "messages of the queue that are invisible to the group"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ class GroupDetail(Group):
     queues: list[GroupQueue]
     retrying: Retrying
     dead: Dead
+    pops: PopCounts | None = None
     members: list[Member]
     subscriptions: list[Subscription]
 

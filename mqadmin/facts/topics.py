@@ -43,6 +43,7 @@ class Reader:
     group: str
     lag: int | None  # messages
     clients: Small | None
+    invisible: Annotated[int | None, "messages of the topic that are invisible to the group"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Literal
 from broker_store.facts.store_facts import Fate
 from broker_store.units import Moment, Small
 from mqadmin.facts.groups import Dead, Retrying
+from mqadmin.facts.pops import Popped
 
 SHOWN_HALVES = 50  # the default number of half messages in a list
 
@@ -95,6 +96,7 @@ class Waiting:
     delayed: Delayed
     prepared: Prepared
     timed: Timed
+    popped: Popped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ class WaitingOfGroup:
 class MessageFate(Fate):
     """The fate of a message in a topic of the broker's own, or in a retry or dead letter topic."""
 
-    kind: Literal["delayed", "prepared", "timed", "retry", "dead"]
+    kind: Literal["delayed", "prepared", "timed", "retry", "popped", "dead"]
     topic: str | None  # the topic to which it goes, or from which it came
     queue_id: int | None = None
     level: int | None = None  # of its delay

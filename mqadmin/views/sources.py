@@ -24,6 +24,8 @@ SOURCES = {
     "disk": "From the files of the store and their times, the file system, and the offsets of groups; the "
     "growth of others on the disk from samples.",
     "timeline": "From queue and log files, their times, and samples every 10 s.",
+    "pops": "From the memory of the broker, a copy of the revive log; how often a message was given out, "
+    "from its record.",
     "recovery": "Reported by recovery itself, while it runs and when it has ended.",
     "recoveries": "Read from recoveries/ in the data directory.",
     "record": "The record that this start left in the data directory.",

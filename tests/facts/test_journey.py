@@ -108,7 +108,9 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
                 for other in messages
                 if other["pairs"].get("UNIQ_KEY") == message["pairs"]["UNIQ_KEY"]
             } - {message["at"]}
-            known = {one.log_offset for one in found.stops if one.log_offset is not None}
+            known = {
+                one.log_offset for one in found.stops if one.log_offset is not None and one.stop != "pop"
+            }
             # In the names of the retry topics of a group that pops, group and topic cannot be separated: from
             # there the way back is not known.
             assert known <= same and (known == same or message["topic"].startswith("%RETRY%")), message
@@ -215,3 +217,36 @@ def test_an_index_of_unknown_shape_is_said_to_be_not_known(closed):
     assert {one.state for one in of(found, "index")} == {"unknown"} and not found.complete
     with pytest.raises(NotFoundError):
         find(directory, "nobody")
+
+
+def test_the_pops_of_a_message_that_apaches_broker_stored(tmp_path):
+    root, sizes = stores.unpack("golden-clean", tmp_path), stores.SIZES["golden-clean"]
+    directory = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
+
+    def told(log_offset: int) -> list[tuple[str, str, int | None]]:
+        found = journey(directory, FileFacts(directory), log_offset)
+        return [(one.title, one.state, one.log_offset) for one in found.stops if one.stop in ("pop", "retry")]
+
+    whole = [
+        ("Popped by CG2", "done", 1_156),
+        ("Sent back", "done", 2_564),
+        ("Came again", "done", 4_478),
+        ("Popped by CGP", "done", 11_412),
+        ("Came again", "done", 14_554),
+    ]
+    assert told(0) == whole
+    assert told(4_478) == [row for row in whole if row[2] != 4_478]  # the record itself is no copy
+    assert told(7_266) == [("Popped by CGP", "done", 10_992)]
+    sentences = [
+        one.sentence
+        for at in (0, 7_266)
+        for one in journey(directory, FileFacts(directory), at).stops
+        if one.stop == "pop"
+    ]
+    assert sentences == [
+        "It was given out for 60 s. It was not acknowledged by 2026-11-21 07:02:08.000 UTC, so it came again: "
+        "offset 0 of %RETRY%CG2_TopicX.",
+        "It was given out for 15 s, together with 2 others of queue 1. It was not acknowledged by "
+        "2026-11-21 07:21:55.807 UTC, so it came again: offset 0 of %RETRY%CGP_TopicX.",
+        "It was given out for 15 s. Acknowledged after 12 ms.",
+    ]

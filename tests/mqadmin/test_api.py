@@ -196,7 +196,7 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
 
 LISTS = (
     "/store/checks", "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
-    "/messages?topic=orders&key=k", "/waiting/prepared", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens",
+    "/groups/CG/pops", "/messages?topic=orders&key=k", "/waiting/prepared", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens",
 )  # fmt: skip
 
 
@@ -212,6 +212,7 @@ async def test_every_list_has_at_most_100_rows_and_a_larger_limit_is_told_so(clu
         f"/api/v1{path.partition('?')[0]}".replace("orders", "{topic}")
         .replace("queues/0", "queues/{queue_id}")
         .replace("audit/runs", "{job}/runs")
+        .replace("groups/CG", "groups/{group}")
         for path in LISTS
     }
     for path in limited:

@@ -28,6 +28,7 @@ VIEWS = {
     "explain": ("/store/index/explain", "/store/index/"),
     "disk": ("/store/disk/forecast", "/store/disk/"),
     "timeline": ("/groups/billing/timeline", "/groups/billing/"),
+    "pops": ("/groups/billing/pops", "/groups/billing/"),
     "recovery": ("/recovery", "/store/recovery/"),
     "recoveries": ("/store/recoveries", "/store/recovery/"),
 }

@@ -115,6 +115,14 @@ from mqadmin.facts.groups import (
 from mqadmin.facts.layout import Both
 from mqadmin.facts.messages import Found, Traces
 from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State, Traffic, WorstLag
+from mqadmin.facts.pops import (
+    SHOWN_MESSAGES,
+    InvisibleMessage,
+    InvisibleMessages,
+    PopCounts,
+    Popped,
+    ReviveQueue,
+)
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
@@ -236,7 +244,7 @@ class FakeTopics(_Part):
                 for queue_id in range(topic.write_queues)
             ],
             readers=[
-                Reader(group=group, lag=value[3], clients=value[2])
+                Reader(group=group, lag=value[3], clients=value[2], invisible=INVISIBLE.get(group, 0))
                 for group, value in GROUPS.items()
                 if name in value[1]
             ],
@@ -328,6 +336,7 @@ class FakeGroups(_Part):
                         lag_ms=None if lag is None else lag * 13,
                         last_consumed_ms=None if lag is None else now_ms - lag * 13 - 80,
                         client_id=clients[q * len(clients) // count] if clients else None,
+                        invisible=INVISIBLE.get(name, 0) // count,
                     )
                 )
         is_known = group.lag is not None
@@ -347,6 +356,7 @@ class FakeGroups(_Part):
                 messages=TOPICS.get(letters, (0,) * 5)[4],
                 last_store_ms=now_ms - 5_400_000 if name == "billing" else None,
             ),
+            pops=pop_counts(name),
             members=[
                 Member(
                     client_id=client,
@@ -404,6 +414,7 @@ class FakeGroups(_Part):
             topics=topics,
             lag=lag,
             out_per_s=out,
+            invisible=INVISIBLE.get(name, 0),
         )
 
 
@@ -520,6 +531,54 @@ class FakePulls(_Part):
         return await self._cluster.search.in_queue(topic, queue_id, 0 if offset is None else offset, limit)
 
 
+INVISIBLE = {"billing": 52}  # messages that a group popped, by its name
+REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def pop_counts(group) -> PopCounts:
+    invisible = INVISIBLE.get(group, 0)
+    return PopCounts(
+        invisible=invisible,
+        popped=invisible * 100,
+        acknowledged=invisible * 96,
+        changed=invisible // 2,
+        came_again=invisible * 3,
+        dropped=0,
+        without_effect=invisible // 10,
+        waiting_pops=2 if invisible else 0,
+        complete=True,
+        reason="",
+        refused="",
+    )
+
+
+class FakePops(_Part):
+    def invisible(self, group, after=None, limit=SHOWN_MESSAGES) -> InvisibleMessages:
+        self._cluster.groups.detail(group)
+        now_ms, total = self._cluster.now_ms(), INVISIBLE.get(group, 0)
+        begin = 0 if after is None else int(after)
+        return InvisibleMessages(
+            at_ms=now_ms,
+            counts=pop_counts(group),
+            messages=[
+                InvisibleMessage(
+                    topic="orders" if number % 5 else f"%RETRY%{group}_orders",
+                    queue_id=number % 4,
+                    offset=40 + number,
+                    log_offset=(40 + number) * 1_000 if number % 7 else None,
+                    message_id=f"0A00030E1BC863947C6B{number:012X}" if number % 7 else None,
+                    popped_ms=now_ms - 30_000 + number * 500,
+                    visible_ms=now_ms + number * 500,
+                    given_out=1 + (not number % 5) if number % 7 else None,
+                    client=f"10.0.3.14@7100#{group}" if number % 3 else None,
+                    revive_queue=number % 8,
+                )
+                for number in range(begin, min(begin + limit, total))
+            ],
+            next=str(begin + limit) if begin + limit < total else None,
+        )
+
+
 class FakeWaiting(_Part):
     def facts(self) -> Waiting:
         self._cluster.check_running()
@@ -580,6 +639,31 @@ class FakeWaiting(_Part):
                     DueTopic(topic="orders", messages=4_002),
                     DueTopic(topic="payments", messages=1_116),
                 ],
+            ),
+            popped=Popped(
+                refused="",
+                invisible=sum(INVISIBLE.values()),
+                waiting_pops=2,
+                most_waiting_pops=100_000,
+                topic=REVIVE_LOG,
+                on_wheel=104,
+                queues=[
+                    ReviveQueue(
+                        queue_id=queue_id,
+                        finished_offset=4_000 + queue_id if queue_id != 3 else None,
+                        read_offset=4_010 + queue_id,
+                        max_offset=4_010 + queue_id + (queue_id == 2) * 5,
+                        lag=(queue_id == 2) * 5,
+                        checkpoints=queue_id % 4,
+                        due_ms=now_ms + 700 if queue_id % 4 else None,
+                    )
+                    for queue_id in range(8)
+                ],
+                acknowledged=5_001,
+                came_again=160,
+                dropped=0,
+                invalid=1,
+                failures=0,
             ),
         )
 
@@ -1575,6 +1659,7 @@ class FakeCluster:
         self.sends = FakeSends(self)
         self.pulls = FakePulls(self)
         self.waiting = FakeWaiting(self)
+        self.pops = FakePops(self)
         self.store = FakeStore(self)
         self.files = FakeFiles(self)
         self.index = FakeIndex(self)

@@ -14,6 +14,7 @@ from broker_store.formats import properties, record
 from broker_store.messages import Message
 from mqadmin.facts.groups import GroupDetail, Member, Subscription
 from mqadmin.facts.overview import State
+from mqadmin.facts.pops import InvisibleMessages
 from mqadmin.facts.topics import TopicDetail
 from mqadmin.facts.waiting import Halves, MessageFate
 from tests.support.fake_cluster import (
@@ -22,6 +23,7 @@ from tests.support.fake_cluster import (
     FakeCluster,
     FakeGroups,
     FakeIndex,
+    FakePops,
     FakeStore,
     FakeTopics,
     FakeWaiting,
@@ -77,6 +79,20 @@ class HostileWaiting(FakeWaiting):
         )
 
 
+class HostilePops(FakePops):
+    def invisible(self, group, after=None, limit=40) -> InvisibleMessages:
+        found = super().invisible("billing", after, limit)
+        messages = [
+            replace(message, topic=text, client=text, message_id=text)
+            for text, message in zip(self._cluster.payloads, found.messages, strict=False)
+        ]
+        return replace(
+            found,
+            messages=messages,
+            counts=replace(found.counts, complete=False, reason=self._cluster.payloads[0]),
+        )
+
+
 class HostileStore(FakeStore):
     def recovery(self) -> StartReport:
         report = super().recovery()
@@ -118,6 +134,7 @@ class HostileCluster(FakeCluster):
         self.topics = HostileTopics(self)
         self.groups = HostileGroups(self)
         self.waiting = HostileWaiting(self)
+        self.pops = HostilePops(self)
         self.store = HostileStore(self)
         self.index = HostileIndex(self)
 

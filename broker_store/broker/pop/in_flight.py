@@ -120,7 +120,8 @@ class InFlight:
         self._change = pop if is_change else None
 
     def found(self, checkpoint: PopCheckpoint, revive_queue: int) -> None:
-        """Note a pop checkpoint that was read in the log; without effect if its pop is known."""
+        """Note a pop checkpoint of before the start that was read in the log; without effect if its pop is
+        known."""
         key = checkpoint.key
         if self._pop_of(key) is None:
             self._keep(checkpoint, revive_queue, None)

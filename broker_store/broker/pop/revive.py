@@ -26,7 +26,14 @@ from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive_log import ReviveLog
-from broker_store.broker.pop.revive_queue import InHand, QueueProgress, Revived, ReviveQueue, checkpoint_of
+from broker_store.broker.pop.revive_queue import (
+    InHand,
+    QueueProgress,
+    Revived,
+    ReviveFacts,
+    ReviveQueue,
+    checkpoint_of,
+)
 from broker_store.broker.pop.stored_records import records_of
 from broker_store.broker.step_pacing import RETRY_MS
 from broker_store.broker.timer import Timer
@@ -176,9 +183,9 @@ class Revive:
         """Return the number of queues of the revive log."""
         return len(self._queues)
 
-    def progress(self) -> list[QueueProgress]:
-        """Return how far each queue of the revive log is read."""
-        return [
+    def facts(self) -> ReviveFacts:
+        """Return what was done since the start, and how far each queue of the revive log is read."""
+        queues = [
             QueueProgress(
                 queue.queue_id,
                 queue.finished,
@@ -189,6 +196,7 @@ class Revive:
             )
             for queue in self._queues
         ]
+        return ReviveFacts(**self.counts, queues=queues)
 
     # Steps ----------------------------------------------------------------------------------------
 
@@ -286,7 +294,8 @@ class Revive:
             elif checkpoint.identity not in queue.remembered and not _holds(queue, checkpoint):
                 queue.in_hand.pop(checkpoint.key, None)
                 queue.in_hand[checkpoint.key] = InHand(checkpoint, stored.queue_offset)
-                self._log.in_flight.found(checkpoint, queue.queue_id)
+                if stored.queue_offset < queue.backlog_end:
+                    self._log.in_flight.found(checkpoint, queue.queue_id)
                 heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             self._take_ack(queue, stored)

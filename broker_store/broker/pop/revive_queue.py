@@ -72,6 +72,17 @@ class QueueProgress(NamedTuple):
     due_ms: int | None
 
 
+class ReviveFacts(NamedTuple):
+    """What a reader of the revive log did since the start, and how far it is (see `Revive.counts`)."""
+
+    acknowledged: int
+    revived: int
+    dropped: int
+    invalid: int
+    failures: int
+    queues: list[QueueProgress]
+
+
 class Revived(NamedTuple):
     """Messages of one topic that came again for a group: `size` is that of their bodies. They may be read
     when `log_end` is confirmed."""

@@ -1,11 +1,11 @@
 """The journey of one message: every stop that the store knows of, with its time, its place and its bytes.
 
-    (copies before) ─► born ─► stored ─► on disk ─► queue ─► index ─► readers ─► (copies after) ─► traces
+    (before) ─► born ─► stored ─► on disk ─► queue ─► index ─► readers ─► (copies, pops) ─► traces
 
     journey.py   puts the stops together       copies.py    other records of the same message
     own.py       the message's own stops       waiting.py   messages that wait for their real topic
-    readers.py   the groups that read it       search.py    records by an id, through the index
-    stop.py      what a stop is
+    readers.py   the groups that read it       pops.py      the pops that gave it to a group
+    stop.py      what a stop is                search.py    records by an id, through the index
 
 Copies of a message (a retry, a dead letter, a delayed or prepared form and what was made of it) carry its
 message id, so the index finds them. A message without an id has no known copies. All reads are by position,

@@ -10,7 +10,16 @@ from broker_store.facts.journey.waiting import FORMS, title_of, topic_in, words_
 from broker_store.facts.pointers import to_log
 from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, traces
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic, retry_topic
+from broker_store.formats.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    dead_letter_topic,
+    is_stored_topic,
+    pop_retry_splits,
+    pop_retry_topic,
+    popping_group,
+    retry_topic,
+)
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 
@@ -25,10 +34,10 @@ def copies(
     found: list[StoredMessage] = []
     complete = True
     if message.unique_key:
-        topics, few = _topics(facts, [message])
+        topics, few = _topics(directory, facts, [message])
         found, complete = of_id(directory, sorted(topics), message.unique_key)
         # What was found may name topics that the message itself does not.
-        more, still_few = _topics(facts, found)
+        more, still_few = _topics(directory, facts, found)
         if more - topics:
             others, all_of_them = of_id(directory, sorted(more - topics), message.unique_key)
             found, complete = found + others, complete and all_of_them
@@ -43,13 +52,24 @@ def copies(
     return found[:MAX_COPIES], complete and len(found) <= MAX_COPIES
 
 
-def _topics(facts: StoreFacts, messages: list[StoredMessage]) -> tuple[set[str], bool]:
+def _topics(
+    directory: StoreDirectory, facts: StoreFacts, messages: list[StoredMessage]
+) -> tuple[set[str], bool]:
     """Return the topics that may hold copies of messages, and whether none was left out."""
     named = (properties.REAL_TOPIC, properties.RETRY_TOPIC, properties.DLQ_ORIGIN_TOPIC)
     topics = {one.topic for one in messages} | {
         topic for one in messages for name in named if (topic := topic_in(one, name))
     }
-    groups = {
+    splits = [
+        split
+        for one in messages
+        if properties.FIRST_POP_TIME in one.properties
+        for split in pop_retry_splits(one.topic)
+        if is_stored_topic(split[1]) and directory.queue_files(split[1], 0)
+    ]
+    topics |= {topic for _, topic in splits}
+    groups = {group for group, _ in splits}
+    groups |= {
         topic.removeprefix(prefix)
         for topic in topics
         for prefix in (RETRY_PREFIX, DLQ_PREFIX)
@@ -61,6 +81,13 @@ def _topics(facts: StoreFacts, messages: list[StoredMessage]) -> tuple[set[str],
         of_group(group)
         for group in sorted(groups)[:MAX_GROUPS]
         for of_group in (retry_topic, dead_letter_topic)
+    }
+    of_groups |= {
+        pop_retry_topic(topic, group, version=version)
+        for group in sorted(groups)[:MAX_GROUPS]
+        for topic in topics - _OWN_TOPICS
+        if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        for version in (1, 2)
     }
     return topics | _OWN_TOPICS | of_groups, len(groups) <= MAX_GROUPS
 
@@ -87,7 +114,9 @@ def _words(
         sentence = "Its producer was asked too often what became of it, and did not say."
         return "unsettled", "Given up", "done", sentence
     if copy.topic.startswith(RETRY_PREFIX):
-        return "retry", "Sent back", *_retry_words(copy, facts)
+        popped_by = _popped_by(copy, others)
+        title = "Sent back" if popped_by is None else "Came again"
+        return "retry", title, *_retry_words(copy, popped_by, facts)
     if copy.topic.startswith(DLQ_PREFIX):
         group = copy.topic.removeprefix(DLQ_PREFIX)
         return "dead", "Given up", "done", f"{_given_up(group, copy.reconsume_times)} {_where(copy)}"
@@ -99,14 +128,28 @@ def _where(copy: StoredMessage) -> str:
     return f"Offset {copy.queue_offset:,} of queue {copy.queue_id} of {copy.topic}."
 
 
-def _retry_words(copy: StoredMessage, facts: StoreFacts) -> tuple[State, str]:
+def _popped_by(copy: StoredMessage, others: list[StoredMessage]) -> str | None:
+    """Return the group to which a record of a pop retry topic comes again; None for another retry topic."""
+    if properties.FIRST_POP_TIME not in copy.properties:
+        return None
+    groups = (popping_group(copy.topic, other.topic) for other in others if other.topic != copy.topic)
+    return next(filter(None, groups), None)
+
+
+def _retry_words(copy: StoredMessage, popped_by: str | None, facts: StoreFacts) -> tuple[State, str]:
     fate = facts.fate(copy)
     is_waiting = None if fate is None else fate.waits
     if is_waiting is None:
         taken = "Whether it was taken again is not known."
     else:
         taken = "It was not taken again yet." if is_waiting else "It was taken again since."
-    sent_back = _sent_back(copy.topic.removeprefix(RETRY_PREFIX), copy.reconsume_times)
+    if popped_by is None:
+        sent_back = _sent_back(copy.topic.removeprefix(RETRY_PREFIX), copy.reconsume_times)
+    else:
+        sent_back = (
+            f"To {popped_by}, for the {traces.ordinal(copy.reconsume_times)} time: it was not acknowledged "
+            f"in time."
+        )
     return "waiting" if is_waiting else "done", f"{sent_back} {_where(copy)} {taken}"
 
 

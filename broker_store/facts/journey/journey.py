@@ -10,6 +10,7 @@ from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.copies import copies, copy_stop
 from broker_store.facts.journey.own import born, in_index, in_queue, on_disk, stored
+from broker_store.facts.journey.pops import pop_stop, pops_of
 from broker_store.facts.journey.readers import readers
 from broker_store.facts.journey.search import SEARCH_SECONDS, of_texts
 from broker_store.facts.journey.stop import Journey, JourneyMessage, Stop, stop
@@ -29,7 +30,11 @@ def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Jo
     others, has_all_copies = copies(directory, facts, message)
     later = [copy for copy in others if copy.log_offset > log_offset]
     records = [*others, message]
-    stops = [copy_stop(copy, records, facts) for copy in others if copy.log_offset < log_offset]
+    popped = pops_of(directory, records)
+    around = [(copy.log_offset, copy_stop(copy, records, facts)) for copy in others]
+    around += [(pop.stored.log_offset, pop_stop(pop, popped.pops, records, facts)) for pop in popped.pops]
+    around.sort(key=lambda pair: pair[0])
+    stops = [one for at, one in around if at < log_offset]
     stops += [
         born(message),
         stored(directory, message),
@@ -40,18 +45,18 @@ def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Jo
     # A topic of the broker's own has no readers
     waiting = waits(facts, message, later)
     stops += readers(facts, message, later) if waiting is None else [waiting]
-    stops += [copy_stop(copy, records, facts) for copy in later]
+    stops += [one for at, one in around if at > log_offset]
     traced, has_all_traces = _traces(directory, facts, message)
-    is_complete = has_all_copies and has_all_traces
+    doubts = [popped.doubt] if popped.doubt else []
+    if not (has_all_copies and has_all_traces):
+        doubts.append(f"copies were searched for during {SEARCH_SECONDS:g} s, and there may be more")
     return Journey(
         at_ms=time.time_ns() // 1_000_000,
         source=facts.source,
         message=_message(message),
         stops=stops + traced,
-        complete=is_complete,
-        reason=""
-        if is_complete
-        else f"copies were searched for during {SEARCH_SECONDS:g} s, and there may be more",
+        complete=not doubts,
+        reason="; ".join(doubts),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from broker_store.facts.bytes.field import MAX_TIME_MS
 from broker_store.facts.pointers import Pointer
 from broker_store.units import Moment, Small
 
@@ -13,7 +15,7 @@ from broker_store.units import Moment, Small
 State: TypeAlias = Literal["done", "waiting", "absent", "unknown", "wrong"]
 Form: TypeAlias = Literal["delayed", "prepared", "timed"]
 StopKind: TypeAlias = (
-    Literal["born", "stored", "disk", "queue", "index", "group", "waits"]
+    Literal["born", "stored", "disk", "queue", "index", "group", "pop", "waits"]
     | Form
     | Literal["unsettled", "retry", "dead", "real", "trace"]
 )
@@ -81,3 +83,10 @@ def stop(
         pointer=pointer,
         log_offset=log_offset,
     )
+
+
+def clock_text(time_ms: int) -> str:
+    """Return a time of a sentence, in UTC."""
+    if not 0 < time_ms < MAX_TIME_MS:
+        return f"{time_ms} ms"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ms / 1000)) + f".{time_ms % 1000:03d} UTC"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from broker_store.errors import NameError_
-from broker_store.facts.bytes.field import MAX_TIME_MS
-from broker_store.facts.journey.stop import Form, State, Stop, stop
+from broker_store.facts.journey.stop import Form, State, Stop, clock_text, stop
 from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import properties, timer_log, traces
 from broker_store.formats.names import check_stored_topic
@@ -59,7 +56,7 @@ def words_of(
     due_ms = None if fate is None else fate.due_ms
     if not due_ms and form == "timed":
         due_ms = _number_in(message, properties.TIMER_OUT_MS)
-    words = _form_words(form, message, goes) + (f", due at {_clock(due_ms)}" if due_ms else "")
+    words = _form_words(form, message, goes) + (f", due at {clock_text(due_ms)}" if due_ms else "")
     if form == "timed" and not is_over and any(_takes_back(other, message, real_topic) for other in later):
         words += ". It was recalled: it is not delivered, but dropped then"
     if is_waiting is None:
@@ -102,9 +99,3 @@ def topic_in(message: StoredMessage, name: str) -> str | None:
 def _number_in(message: StoredMessage, name: str) -> int | None:
     text = message.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-
-
-def _clock(time_ms: int) -> str:
-    if not 0 < time_ms < MAX_TIME_MS:
-        return f"{time_ms} ms"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ms / 1000)) + f".{time_ms % 1000:03d} UTC"

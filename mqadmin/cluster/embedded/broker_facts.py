@@ -9,6 +9,7 @@ from typing import Any
 from broker_store.engine.status.store_facts import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.store_facts import GroupInQueue
+from broker_store.formats.pop_records import PopKey
 from broker_store.formats.record import StoredMessage
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.waiting import fate_of
@@ -84,3 +85,13 @@ class BrokerFacts:
 
     def fate(self, stored: StoredMessage) -> MessageFate | None:
         return self._call(fate_of, self._parts, stored)
+
+    def is_invisible(self, key: PopKey, queue_offset: int) -> bool | None:
+        return self._call(self._is_invisible, key, queue_offset)
+
+    def _is_invisible(self, key: PopKey, queue_offset: int) -> bool | None:
+        parts = self._parts
+        for pop in parts.in_flight.pops_in(key.topic, key.queue_id):
+            if pop.checkpoint.key == key:
+                return queue_offset in pop.offsets()
+        return None if self.is_dry_run or parts.in_flight.doubt(key.group, parts.clock()) else False

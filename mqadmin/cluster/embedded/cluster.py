@@ -22,6 +22,7 @@ from mqadmin.cluster.embedded.files import EmbeddedFiles
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.index import EmbeddedIndex
+from mqadmin.cluster.embedded.pops import EmbeddedPops
 from mqadmin.cluster.embedded.pulls import EmbeddedPulls
 from mqadmin.cluster.embedded.search import EmbeddedSearch
 from mqadmin.cluster.embedded.sends import EmbeddedSends
@@ -56,6 +57,7 @@ class EmbeddedCluster:
         self.sends = EmbeddedSends(host)
         self.pulls = EmbeddedPulls(host, self.search)
         self.waiting = EmbeddedWaiting(host)
+        self.pops = EmbeddedPops(host)
         self.store = EmbeddedStore(host, self.groups)
         self.files = EmbeddedFiles(host)
         self.index = EmbeddedIndex(host)

@@ -121,6 +121,7 @@ class EmbeddedTopics(Topics):
                     group=group,
                     lag=self._host.listings.lag(group, name),
                     clients=len(parts.clients.consumers(group)),
+                    invisible=parts.in_flight.invisible_of(group, name),
                 )
                 for group in groups
             ],

@@ -22,6 +22,7 @@ from broker_store.messages import GetRequest, GetStatus
 from broker_store.server.parts import BrokerParts
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.pops import popped, popped_from
 from mqadmin.cluster.protocol import WaitingMessages
 from mqadmin.facts.waiting import (
     SHOWN_HALVES,
@@ -68,6 +69,7 @@ class EmbeddedWaiting(WaitingMessages):
             ),
             prepared=Prepared(**parts.transactions.facts(), most_checks=parts.settings.transaction_check_max),
             timed=_timed(parts.timer.facts()),
+            popped=popped(parts),
         )
 
     def fate(self, stored: StoredMessage) -> MessageFate | None:
@@ -144,6 +146,9 @@ def fate_of(parts: BrokerParts, stored: StoredMessage) -> MessageFate | None:
             kind="timed", waits=waits, due_ms=due_ms, recalls=recalls, topic=topic, queue_id=queue_id
         )
     if stored.topic.startswith(RETRY_PREFIX):
+        popped_by = popped_from(parts, stored.topic)
+        if popped_by is not None:
+            return _of_popped(parts, stored, *popped_by)
         return _of_group(parts, stored, "retry", stored.topic.removeprefix(RETRY_PREFIX))
     if stored.topic.startswith(DLQ_PREFIX):
         return _of_group(parts, stored, "dead", stored.topic.removeprefix(DLQ_PREFIX))
@@ -160,6 +165,17 @@ def _of_group(
         due_ms=None,
         group=group,
         topic=_topic(stored, properties.RETRY_TOPIC),
+    )
+
+
+def _of_popped(parts: BrokerParts, stored: StoredMessage, group: str, topic: str) -> MessageFate:
+    at = parts.pop_positions.next_offset(group, stored.topic, stored.queue_id)
+    return MessageFate(
+        kind="popped",
+        waits=at is None or stored.queue_offset >= at,
+        due_ms=None,
+        group=group,
+        topic=topic,
     )
 
 

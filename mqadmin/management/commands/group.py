@@ -1,6 +1,7 @@
-"""manage.py group: list, show, timeline, create, update, delete, reset-offset, resend-dead-letters."""
+"""manage.py group: list, show, pops, timeline, create, update, delete, reset-offset, resend-dead-letters."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from django.core.management.base import CommandError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.disk_scan import timeline_of
 from broker_store.facts.timeline import GroupTimeline
+from broker_store.rest.http import MAX_LIMIT
 from broker_store.units import document_of, fact_of, fields_of
 from mqadmin.facts.dead_letters import ResendPlan
 from mqadmin.facts.groups import Group, OffsetMoves
+from mqadmin.facts.pops import SHOWN_MESSAGES, InvisibleMessages
 from mqadmin.jobs import dead_letters
 from mqadmin.jobs.facts import Job
 from mqadmin.management.base import TIME_HELP, UNKNOWN, BrokerCommand, cell, table
@@ -31,12 +34,29 @@ TIMELINE = {
 }
 
 
+POPS = {
+    "visible_ms": "COMES AGAIN",
+    "given_out": "GIVEN OUT",
+    "topic": "TOPIC",
+    "queue_id": "QUEUE",
+    "offset": "OFFSET",
+    "popped_ms": "POPPED",
+    "client": "CLIENT",
+    "message_id": "MESSAGE",
+}
+
+
 class Command(BrokerCommand):
     help = "Consumer groups of the running broker."
 
     def verbs(self, add) -> None:
         add("list", "all groups")
         add("show", "one group with its lag in each queue and its clients").add_argument("group")
+        pops = add("pops", "the messages that a group popped and that are invisible to it")
+        pops.add_argument("group")
+        pops.add_argument(
+            "--limit", type=int, default=SHOWN_MESSAGES, help=f"at most so many (default: {SHOWN_MESSAGES})"
+        )
         timeline = add(
             "timeline", "each queue over time: what is kept, the group's offset, when retention reaches it"
         )
@@ -127,6 +147,29 @@ class Command(BrokerCommand):
         with self.broker() as broker:
             self.show_facts(broker.get(f"/groups/{segment(options['group'])}"))
 
+    def do_pops(self, options) -> None:
+        limit, path = options["limit"], f"/groups/{segment(options['group'])}/pops"
+        with self.broker() as broker:
+            found = broker.get(path, limit=max(1, min(limit, MAX_LIMIT)))
+            invisible = fact_of(InvisibleMessages, found)
+            messages, following = list(invisible.messages), invisible.next
+            while following is not None and len(messages) < limit:
+                more = fact_of(
+                    InvisibleMessages,
+                    broker.get(path, after=following, limit=min(limit - len(messages), MAX_LIMIT)),
+                )
+                messages, following = messages + more.messages, more.next
+        invisible = replace(invisible, messages=messages, next=following)
+        if self.as_json:
+            self.show(document_of(invisible))
+            return
+        self.show_table(
+            [fields_of(message) for message in messages],
+            POPS,
+            empty="No message is invisible to this group.",
+        )
+        self.stdout.write(_pops_text(invisible))
+
     def do_timeline(self, options) -> None:
         if options["store"] is not None:
             timeline = timeline_of(StoreDirectory(options["store"]), options["group"], options["hours"])
@@ -181,6 +224,23 @@ class Command(BrokerCommand):
         }
         settings |= {name: options[name] for name in ("retry_queues", "retry_max_times")}
         return {name: value for name, value in settings.items() if value is not None}
+
+
+def _pops_text(found: InvisibleMessages) -> str:
+    """Return the counts of a group's pops as text."""
+    counts = found.counts
+    lines = [
+        f"{len(found.messages):,} of {counts.invisible:,} invisible messages are shown.",
+        f"Since the start of the broker: {counts.popped:,} popped, {counts.acknowledged:,} acknowledged, "
+        f"{counts.came_again:,} came again, {counts.changed:,} given another time, "
+        f"{counts.dropped:,} dropped, {counts.without_effect:,} acknowledgements too late or twice.",
+        f"{counts.waiting_pops:,} pops wait.",
+    ]
+    if not counts.complete:
+        lines.append(f"Perhaps not all: {counts.reason}.")
+    if counts.refused:
+        lines.append(f"This broker refuses pops: {counts.refused}.")
+    return "\n".join(lines)
 
 
 def _moves_text(answer: OffsetMoves) -> str:

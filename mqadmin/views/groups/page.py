@@ -12,6 +12,7 @@ from broker_store.formats import names
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
 from mqadmin.facts.groups import GroupDetail
+from mqadmin.facts.pops import InvisibleMessages
 from mqadmin.facts.waiting import Retries
 from mqadmin.views.groups import timelines
 from mqadmin.views.page import KindOfList, ListPage, drawn, page, part_of
@@ -41,6 +42,9 @@ class GroupPage(timelines.TimelineDrawing):
     """The data of the page of a group."""
 
     group: GroupDetail
+    group_name: str  # of the part with invisible messages
+    invisible: InvisibleMessages
+    after: str = ""  # of that part: it is the beginning of the list
     retries: Retries
 
 
@@ -75,6 +79,8 @@ async def group(request, name):
     shown = GroupPage(
         **fields_of(timelines.drawing_of(timeline_facts)),
         group=facts,
+        group_name=name,
+        invisible=await asyncio.to_thread(current_cluster().pops.invisible, name),
         retries=await asyncio.to_thread(current_cluster().waiting.retries, name),
     )
     return render(request, "groups/group.html", fields_of(shown))

@@ -9,6 +9,7 @@ from django.urls import path
 
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
+from mqadmin.facts.pops import ReviveQueue
 from mqadmin.facts.waiting import Halves, Waiting
 from mqadmin.templatetags import units
 from mqadmin.views.bars import Bar, DrawnBar, bars
@@ -24,6 +25,7 @@ class WaitingPage:
     halves: Halves
     hours: list[DrawnBar]  # in which timed messages are due
     topics: list[DrawnBar]  # that timed messages wait for
+    revive_queues: list[ReviveQueue]  # queues of the revive log that hold, or held, any record
 
 
 @page()
@@ -37,6 +39,7 @@ async def waiting(request):
         hours=bars(
             [Bar(units.moment_given(hour.hour_ms), hour.messages, "accent") for hour in facts.timed.hours]
         ),
+        revive_queues=[queue for queue in facts.popped.queues if queue.max_offset],
         topics=bars([Bar(topic.topic, topic.messages, "accent") for topic in facts.timed.topics]),
     )
     return render(request, "waiting/facts.html" if request.htmx else "waiting/page.html", fields_of(shown))

@@ -112,6 +112,25 @@ def test_revive_counts_what_came_again_and_what_is_gone():
     assert (counts.dropped, world.log.in_flight.pops_of("CG")) == (3, []) and key.group == "CG"
 
 
+def test_a_pop_whose_messages_are_acknowledged_does_not_return_when_its_record_is_delivered():
+    world = World(3)
+    world.ack(world.pop(0, 3), 0, 1, 2)
+    world.run(9_500)
+    assert world.store.messages(world.log.topic, 0) and world.log.in_flight.invisible == 0
+
+
+def test_pop_checkpoints_that_the_timer_had_delivered_before_a_start_are_found_in_the_revive_log():
+    world = World(3)
+    world.ack(world.pop(0, 3), 1)
+    world.run(9_500)
+    assert world.store.messages(world.log.topic, 0)
+    world.save()
+    world.crash(timer_saved=True)
+    to_the_end(search(world))
+    world.revive.step(world.now_ms)
+    assert [pop.offsets() for pop in world.log.in_flight.pops_of("CG")] == [[0, 2]]
+
+
 def test_pops_of_before_a_start_are_found_without_what_was_acknowledged():
     world = World(40)
     keys = [world.pop(start, 2, queue=start % 8) for start in range(0, 40, 2)]

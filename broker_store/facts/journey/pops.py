@@ -1,0 +1,295 @@
+"""The pops that gave a message to a group, from the records of the revive log (docs/spec/pop.md section 2).
+
+    timer topic, revive log ──► pop checkpoints that name the message ──► acknowledged, or came again
+
+The records after the message are read, oldest first: at most MAX_POP_RECORDS, with at most POP_SECONDS of
+processor time. What was not read is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from broker_store import throttle
+from broker_store.engine.disk.file_access import Reader
+from broker_store.errors import FormatError
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.journey.stop import State, Stop, clock_text, stop
+from broker_store.facts.pointers import to_log
+from broker_store.facts.store_facts import StoreFacts
+from broker_store.formats import pop_records, properties, record
+from broker_store.formats.java_hash import java_hash
+from broker_store.formats.names import RETRY_PREFIX, popping_group
+from broker_store.formats.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    REVIVE_PREFIX,
+    PopAck,
+    PopCheckpoint,
+    PopKey,
+)
+from broker_store.formats.record import StoredMessage
+from broker_store.formats.timer_log import TIMER_TOPIC
+
+MAX_POP_RECORDS = 10_000
+MAX_POPS = 64  # of one message that are shown
+POP_SECONDS = 0.25
+_TAGS = tuple(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)))
+_UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_MAX_RECORD_BYTES = 64 << 10  # of one of the revive log; a larger one is none
+
+
+@dataclass(slots=True)
+class MessagePop:
+    """A pop of a message. `stored` is the record of its pop checkpoint."""
+
+    checkpoint: PopCheckpoint
+    stored: StoredMessage
+    offset: int
+    acknowledged: StoredMessage | None = None
+
+    @property
+    def key(self) -> PopKey:
+        return self.checkpoint.key
+
+
+class PopsOfMessage(NamedTuple):
+    """The pops of a message, the oldest first. `doubt` says why there may be more; empty if there are
+    not."""
+
+    pops: list[MessagePop]
+    doubt: str
+
+
+def pops_of(directory: StoreDirectory, records: list[StoredMessage]) -> PopsOfMessage:
+    """Return the pops of a message; `records` are all its records, of which each may have been popped."""
+    places = {(one.topic, one.queue_id, one.queue_offset) for one in records if one.topic != TIMER_TOPIC}
+    found: dict[PopKey, MessagePop] = {}
+    last: StoredMessage | None = None
+    with _Reading(directory, min(one.log_offset for one in records)) as reading:
+        for stored in reading.records({topic for topic, _, _ in places}):
+            last = stored
+            _take(stored, places, found)
+            if len(found) > MAX_POPS:
+                break
+    pops = sorted(found.values(), key=lambda pop: pop.stored.log_offset)
+    return PopsOfMessage(pops[:MAX_POPS], _doubt(reading.left_out, len(found), last))
+
+
+def _doubt(is_cut: bool, pops: int, last: StoredMessage | None) -> str:
+    if pops > MAX_POPS:
+        return f"it was popped more than {MAX_POPS} times"
+    if not is_cut:
+        return ""
+    until = "" if last is None else f", up to {clock_text(last.store_timestamp)}"
+    return f"of the revive log only the first records after the message were read{until}"
+
+
+def _take(stored: StoredMessage, places: set[tuple[str, int, int]], found: dict[PopKey, MessagePop]) -> None:
+    """Take a record of the revive log."""
+    read = _read(stored)
+    if isinstance(read, PopCheckpoint):
+        key = read.key
+        for diff in read.diffs:
+            if (key.topic, key.queue_id, key.start_offset + diff) in places and key not in found:
+                found[key] = MessagePop(read, stored, key.start_offset + diff)
+    elif read is not None:
+        pop = found.get(read.key)
+        if pop is not None and pop.acknowledged is None and pop.offset in read.offsets:
+            pop.acknowledged = stored
+
+
+def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | None:
+    try:
+        if stored.tags == CHECKPOINT_TAG:
+            return pop_records.decode_checkpoint(stored.body)
+        return pop_records.decode_ack(stored.body)
+    except FormatError:
+        return None
+
+
+class _Reading:
+    """Reads the records of the revive log from a place of the log on, in the order of the log. `left_out` is
+    True if a limit ended it."""
+
+    def __init__(self, directory: StoreDirectory, log_offset: int):
+        self._directory, self._from = directory, log_offset
+        self._files = directory.log_files()
+        self._readers: dict[Path, Reader] = {}
+        self._open = ExitStack()
+        self.left_out = False
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def records(self, topics: set[str]) -> Iterator[StoredMessage]:
+        """Yield the records that name one of the topics. A record that the timer delivered is left out: it
+        is the same as one in the timer topic."""
+        until_s = time.thread_time() + POP_SECONDS
+        needles = [f'"{topic}"'.encode() for topic in topics]
+        for number, (log_offset, size) in enumerate(self._places()):
+            if not number % 64:
+                throttle.pause()
+                if time.thread_time() > until_s:
+                    self.left_out = True
+                    return
+            raw = self._bytes_at(log_offset, size)
+            if not any(needle in raw for needle in needles):
+                continue
+            try:
+                stored = record.decode(raw, check_crc=False)
+            except FormatError:
+                continue
+            real = stored.properties.get(properties.REAL_TOPIC, "")
+            is_waiting = stored.topic == TIMER_TOPIC and real.startswith(REVIVE_PREFIX)
+            if is_waiting or (
+                stored.topic.startswith(REVIVE_PREFIX) and properties.TIMER_OUT_MS not in stored.properties
+            ):
+                yield stored
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Return place and size of records with the tags of the revive log, in the order of the log."""
+        queues = [(TIMER_TOPIC, 0)]
+        queues += [queue for queue in self._directory.queues() if queue[0].startswith(REVIVE_PREFIX)]
+        found: list[tuple[int, int]] = []
+        end = 1 << 63
+        for topic, queue_id in queues:
+            of_queue, is_whole = self._places_of(topic, queue_id)
+            found += of_queue
+            if not is_whole and of_queue:
+                end = min(end, of_queue[-1][0])
+        found.sort()
+        known = [place for place in found if place[0] <= end][:MAX_POP_RECORDS]
+        self.left_out = len(known) < len(found) or end < 1 << 63
+        return known
+
+    def _places_of(self, topic: str, queue_id: int) -> tuple[list[tuple[int, int]], bool]:
+        """Return the first places of one queue, and whether these are all."""
+        queue = self._directory.queue_units(topic, queue_id)
+        found: list[tuple[int, int]] = []
+        for piece in queue.pieces(queue.first_at(self._from)):
+            units = piece[: len(piece) // _UNITS.itemsize * _UNITS.itemsize].view(_UNITS)
+            ends = np.flatnonzero(units["size"] <= 0)
+            is_last = len(ends) > 0
+            units = units[: ends[0]] if is_last else units
+            units = units[np.isin(units["tags_code"], _TAGS) & (units["size"] <= _MAX_RECORD_BYTES)]
+            found += zip(units["log_offset"].tolist(), units["size"].tolist(), strict=True)
+            if len(found) > MAX_POP_RECORDS:
+                return found[:MAX_POP_RECORDS], False
+            if is_last:
+                break
+        return found, True
+
+    def _bytes_at(self, log_offset: int, size: int) -> bytes:
+        for base, length, path in self._files:
+            if base <= log_offset < base + length:
+                reader = self._readers.get(path)
+                if reader is None:
+                    reader = self._readers[path] = self._open.enter_context(
+                        self._directory.disk.open_reader(path)
+                    )
+                return reader.read(log_offset - base, size)
+        return b""
+
+
+# Stops
+
+
+def pop_stop(
+    pop: MessagePop, found: list[MessagePop], copies: list[StoredMessage], facts: StoreFacts
+) -> Stop:
+    """Return a pop as a stop. `found` are all pops of the message, `copies` all its records."""
+    key = pop.key
+    state, became = _became(pop, found, copies, facts)
+    others = len(pop.checkpoint.diffs) - 1
+    together = (
+        f", together with {others:,} other{'s' * (others > 1)} of queue {key.queue_id}" if others else ""
+    )
+    return stop(
+        "pop",
+        f"Popped by {key.group}",
+        state,
+        f"It was given out for {_seconds(pop.checkpoint.invisible_ms)}{together}. {became}",
+        at_ms=key.pop_ms,
+        offset=pop.stored.log_offset,
+        pointer=to_log(pop.stored.log_offset),
+        log_offset=pop.stored.log_offset,
+    )
+
+
+def _became(
+    pop: MessagePop, found: list[MessagePop], copies: list[StoredMessage], facts: StoreFacts
+) -> tuple[State, str]:
+    """Return (state, sentence) of what became of the message after a pop."""
+    revive_ms = pop.checkpoint.revive_ms
+    ack = pop.acknowledged
+    if ack is not None and (change := _change_before(pop, ack, found)) is not None:
+        took = _seconds(change.key.pop_ms - pop.key.pop_ms)
+        return "done", f"After {took} its client asked for another invisible time; see the next pop."
+    if ack is not None and ack.store_timestamp < revive_ms:
+        return "done", _acknowledged(pop, ack)
+    again = _copy_after(pop, copies)
+    if again is not None:
+        return (
+            "done",
+            f"It was not acknowledged by {clock_text(revive_ms)}, so it came again: offset "
+            f"{again.queue_offset:,} of {again.topic}.",
+        )
+    if ack is not None:
+        return "done", _acknowledged(pop, ack)
+    is_invisible = facts.is_invisible(pop.key, pop.offset)
+    if is_invisible or (is_invisible is None and revive_ms > time.time() * 1000):
+        return "waiting", f"Invisible to the group until {clock_text(revive_ms)}, unless it is acknowledged."
+    if is_invisible is None:
+        return "unknown", f"Its time was over at {clock_text(revive_ms)}. No acknowledgement was found."
+    return "done", f"Its time was over at {clock_text(revive_ms)}; the broker has finished it."
+
+
+def _acknowledged(pop: MessagePop, ack: StoredMessage) -> str:
+    return f"Acknowledged after {_seconds(max(0, ack.store_timestamp - pop.key.pop_ms))}."
+
+
+def _change_before(pop: MessagePop, ack: StoredMessage, found: list[MessagePop]) -> MessagePop | None:
+    """Return the change of the invisible time for which the broker stored an acknowledgement; None if a
+    client did. A change stores a pop checkpoint of one message, then the acknowledgement in the other one."""
+    for other in found:
+        is_between = pop.stored.log_offset < other.stored.log_offset < ack.log_offset
+        if is_between and other.key.group == pop.key.group and other.key.start_offset == pop.offset:
+            if other.key.topic == pop.key.topic and other.checkpoint.diffs == (0,):
+                return other
+    return None
+
+
+def _copy_after(pop: MessagePop, copies: list[StoredMessage]) -> StoredMessage | None:
+    """Return the record of a retry topic with which the message came again after a pop."""
+    topic, group = pop.key.topic, pop.key.group
+    since_ms = pop.checkpoint.revive_ms
+    for copy in sorted(copies, key=lambda one: one.log_offset):
+        is_of_group = (
+            copy.topic == topic
+            if topic.startswith(RETRY_PREFIX)
+            else popping_group(copy.topic, topic) == group
+        )
+        if (
+            is_of_group
+            and copy.log_offset > pop.stored.log_offset
+            and properties.FIRST_POP_TIME in copy.properties
+            and copy.store_timestamp >= since_ms
+        ):
+            return copy
+    return None
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms:,} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s".replace(".0 s", " s")

@@ -1,0 +1,195 @@
+"""Popped messages on pages, by REST and in the journey of a message, over a broker with a client that pops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from broker_store.broker.pop.in_flight import InFlight
+from broker_store.errors import NotFoundError
+from broker_store.facts.journey import pops as journey_pops
+from broker_store.facts.journey.journey import journey
+from broker_store.facts.store_facts import FileFacts
+from broker_store.formats.names import pop_retry_splits, popping_group
+from broker_store.rest.new_messages import NewMessage
+from broker_store.rest.problems import Problem
+from mqadmin.facts.pops import InvisibleMessage
+from mqadmin.views.store.journey.facts import shown_journey
+from tests.interop.pop_client import CHANGE, PopClient
+from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
+
+RETRY = "%RETRY%CG_orders"
+
+
+@pytest.fixture
+async def client(process, cluster):  # noqa: F811
+    await cluster.sends.send_batch(
+        "orders", [NewMessage(b"%d" % number, "", (f"k{number}",), {}, 0) for number in range(6)]
+    )
+    client = await PopClient.connect(int(process.parts.endpoint.address.rpartition(":")[2]), "CG", "orders")
+    yield client
+    client.close()
+
+
+async def invisible(cluster, *arguments):  # noqa: F811
+    return await asyncio.to_thread(cluster.pops.invisible, *arguments)
+
+
+async def until(condition, seconds=15.0):
+    """Wait for what the broker's own steps do."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.05)
+
+
+def pop_stops(found):
+    return [(one.title, one.state, one.sentence) for one in found.stops if one.stop == "pop"]
+
+
+async def test_invisible_messages_have_their_time_their_tries_and_their_client(cluster, client):  # noqa: F811
+    given = await client.pop(count=3, invisible_ms=60_000)
+    await client.ack(given[1])
+    found = await invisible(cluster, "CG")
+    assert found.messages[0] == InvisibleMessage(
+        topic="orders",
+        queue_id=0,
+        offset=0,
+        log_offset=found.messages[0].log_offset,
+        message_id=found.messages[0].message_id,
+        popped_ms=given[0].pop_ms,
+        visible_ms=given[0].visible_ms,
+        given_out=1,
+        client=client._channel.local,
+        revive_queue=int(given[0].receipt.split()[3]),
+    )
+    assert [one.offset for one in found.messages] == [0, 2] and found.next is None
+    stored, _ = await cluster.search.message_at(found.messages[0].log_offset)
+    assert (stored.body, stored.message_id) == (b"0", found.messages[0].message_id)
+    counts = found.counts
+    assert (counts.invisible, counts.popped, counts.acknowledged, counts.complete) == (2, 3, 1, True)
+    detail = cluster.groups.detail("CG")
+    assert detail.pops == counts and detail.invisible == 2
+    assert {(queue.queue_id, queue.invisible) for queue in detail.queues if queue.topic == "orders"} == {
+        (0, 2),
+        (1, 0),
+    }
+    assert [reader.invisible for reader in cluster.topics.detail("orders").readers] == [2]
+
+
+async def test_the_list_goes_on_where_a_piece_ended_and_messages_that_left_do_not_move_it(cluster, client):  # noqa: F811
+    given = await client.pop(count=2, invisible_ms=60_000) + await client.pop(count=4, invisible_ms=30_000)
+    first = await invisible(cluster, "CG", None, 3)
+    assert [one.offset for one in first.messages] == [2, 3, 4] and first.next is not None
+    await client.ack(given[3])
+    assert [one.offset for one in (await invisible(cluster, "CG", first.next, 3)).messages] == [5, 0, 1]
+    everything = await invisible(cluster, "CG", None, 100)
+    assert [one.offset for one in everything.messages] == [2, 4, 5, 0, 1] and everything.next is None
+    with pytest.raises(Problem):
+        await invisible(cluster, "CG", "1-2")
+    with pytest.raises(NotFoundError):
+        await invisible(cluster, "CG2")
+
+
+async def test_another_invisible_time_keeps_the_client(cluster, client):  # noqa: F811
+    (given,) = await client.pop(count=1, invisible_ms=60_000)
+    await client._ask(
+        CHANGE, consumerGroup="CG", topic="orders", queueId=0, extraInfo=given.receipt, offset=0,
+        invisibleTime=90_000,
+    )  # fmt: skip
+    (message,) = (await invisible(cluster, "CG")).messages
+    assert message.client == client._channel.local and message.visible_ms > given.visible_ms
+    (first, second) = pop_stops(await cluster.store.journey_of(message.log_offset))
+    assert first[:2] == ("Popped by CG", "done") and "asked for another invisible time" in first[2]
+    assert second[:2] == ("Popped by CG", "waiting") and second[2].startswith("It was given out for 90 s.")
+
+
+async def test_a_message_that_came_again_tells_each_pop_and_where_it_came(process, cluster, client):  # noqa: F811
+    given = await client.pop(count=2, invisible_ms=1_500)
+    await client.ack(given[1])
+    log_offset = (await invisible(cluster, "CG")).messages[0].log_offset
+    await until(lambda: process.parts.in_flight.counts("CG").came_again == 1)
+    given = await client.pop(count=32, invisible_ms=60_000)
+    (again,) = [one for one in given if one.topic == RETRY]
+    found = await invisible(cluster, "CG")
+    assert {(one.topic, one.given_out) for one in found.messages} == {("orders", 1), (RETRY, 2)}
+    told = await cluster.store.journey_of(log_offset)
+    first, second = pop_stops(told)
+    assert first[:2] == ("Popped by CG", "done") and f"offset 0 of {RETRY}" in first[2]
+    assert "together with 1 other of queue 0" in first[2] and second[1] == "waiting"
+    (copy,) = [one for one in told.stops if one.stop == "retry"]
+    assert copy.title == "Came again" and copy.sentence.startswith("To CG, for the 1st time: it was not")
+    kinds = [one.stop for one in told.stops]
+    assert kinds.index("pop") < kinds.index("retry") < len(kinds) - 1 and kinds[-1] == "pop"
+    await client.ack(again)
+    assert pop_stops(await cluster.store.journey_of(log_offset))[1][1] == "done"
+    # The page of the copy shows the same journey, and a notice of its own
+    stored, _ = await cluster.search.message_at(copy.log_offset)
+    fate = cluster.waiting.fate(stored)
+    assert (fate.kind, fate.group, fate.topic, fate.waits) == ("popped", "CG", "orders", False)
+    assert [one[0] for one in pop_stops(await cluster.store.journey_of(copy.log_offset))] == [
+        "Popped by CG"
+    ] * 2
+    other = pop_stops(
+        await cluster.store.journey_of(
+            (await cluster.search.in_queue("orders", 0, 1, 1)).messages[0].log_offset
+        )
+    )
+    assert other[0][2].rpartition(". ")[2].startswith("Acknowledged after ")
+
+
+async def test_without_a_broker_the_journey_says_what_the_files_know(process, cluster, client):  # noqa: F811
+    given = await client.pop(count=2, invisible_ms=60_000)
+    await client.ack(given[0])
+    offsets = [one.log_offset for one in (await cluster.search.in_queue("orders", 0, 0, 2)).messages]
+    directory = cluster._host.directory()
+    told = [await asyncio.to_thread(journey, directory, FileFacts(directory), at) for at in offsets]
+    assert [pop_stops(found)[0][1] for found in told] == ["done", "waiting"]
+    assert shown_journey(told[0]).picture[-1].title == "Popped by CG"
+
+
+async def test_a_search_that_is_cut_says_what_it_did_not_read(cluster, client, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 1)
+    await client.pop(count=1, invisible_ms=60_000)
+    await client.pop(count=1, invisible_ms=60_000)
+    at = (await cluster.search.in_queue("orders", 0, 0, 1)).messages[0].log_offset
+    found = await cluster.store.journey_of(at)
+    assert len(pop_stops(found)) == 1 and not found.complete
+    assert found.reason.startswith(
+        "of the revive log only the first records after the message were read, up to"
+    )
+    monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 2)
+    assert (await cluster.store.journey_of(at)).complete
+
+
+async def test_the_state_of_the_revive_log(process, cluster, client):  # noqa: F811
+    await client.pop(count=2, invisible_ms=1_500)
+    await until(lambda: process.parts.in_flight.counts("CG").came_again == 2)
+    await client.pop(count=32, invisible_ms=60_000)
+    waiting = asyncio.create_task(client.pop(poll_ms=1_000))
+    await until(lambda: cluster.waiting.facts().popped.waiting_pops == 1)
+    popped = cluster.waiting.facts().popped
+    assert (popped.came_again, popped.dropped, popped.invisible, popped.refused) == (2, 0, 6, "")
+    assert popped.topic == "rmq_sys_REVIVE_LOG_DefaultCluster" and len(popped.queues) == 8
+    assert sum(queue.max_offset for queue in popped.queues) >= 2
+    assert cluster.groups.detail("CG").pops.waiting_pops == 1
+    await waiting
+
+
+async def test_when_pops_are_not_kept_the_page_says_so(process, cluster, client):  # noqa: F811
+    process.parts.revive_log.in_flight = InFlight(max_pops=1)
+    await client.pop(count=2, invisible_ms=60_000)
+    await client.pop(count=2, invisible_ms=60_000)
+    counts = cluster.groups.detail("CG").pops
+    assert (counts.invisible, counts.popped, counts.complete) == (2, 4, False)
+    assert counts.reason == "at most 1 pops of all groups are kept, and there were more"
+
+
+def test_names_of_pop_retry_topics():
+    assert popping_group("%RETRY%CG_orders", "orders") == popping_group("%RETRY%CG+orders", "orders") == "CG"
+    assert popping_group("%RETRY%_orders", "orders") is None and popping_group("CG_orders", "orders") is None
+    assert pop_retry_splits("%RETRY%a_b_c") == [("a", "b_c"), ("a_b", "c")]
+    assert pop_retry_splits("%RETRY%a_b+c_d") == [("a_b", "c_d")]
+    assert pop_retry_splits("%RETRY%a") == pop_retry_splits("a_b") == pop_retry_splits("%RETRY%_a_") == []
