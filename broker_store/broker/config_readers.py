@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from broker_store.broker import delay, groups, offsets, property_filters, topics, transaction_metrics
-from broker_store.broker.pop import request_modes
+from broker_store.broker.pop import ordered, request_modes
 from broker_store.engine.config_files import ConfigReader
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
@@ -34,6 +34,11 @@ READERS = {
     ),
     request_modes.FILE_NAME: ConfigReader(
         request_modes.read_file, without="without it each group pulls", is_needed=True
+    ),
+    ordered.FILE_NAME: ConfigReader(
+        ordered.read_file,
+        without="without it messages that were given in order and not acknowledged come again at once",
+        is_needed=True,
     ),
     # No message depends on this file: it holds counts for operators.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),

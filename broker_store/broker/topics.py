@@ -316,6 +316,15 @@ class Topics:
             self._changed([config])
         return config
 
+    def ensure_own(self, name: str) -> TopicConfig:
+        """Return a topic of one queue for records of this broker, creating it if there is none."""
+        config = self._table.get(name)
+        if config is None:
+            config = TopicConfig(name, 1, 1)
+            self._take([config])
+            self._changed([config])
+        return config
+
     def ensure_dead_letter(self, group: str) -> TopicConfig:
         return self.ensure(dead_letter_topic(group), 1)
 

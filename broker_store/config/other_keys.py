@@ -12,7 +12,8 @@ ELSEWHERE = {
     "timer": "timer messages are put on the wheel and delivered by one step on the loop",
     "delay": "delay levels are delivered at their time by one step, and their positions saved every 5 s once "
     "the log is synced",
-    "pop": "pop records are written at once and read by one step on the loop; pop in order comes later",
+    "pop": "pop records are written at once and read by one step on the loop; the end of a block of pops in "
+    "order is always reported",
     "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
     "an issue "
     "of its own",

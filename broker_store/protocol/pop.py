@@ -4,13 +4,14 @@
     receipt (POP_CK)   `0 1795244468000 60000 0 0 broker-a 1 0`   8 words joined by blanks
     startOffsetInfo    `0 1 0;0 2 5`        kind of topic, queue id, start offset; one for each queue
     msgOffsetInfo      `0 1 0;0 2 5,7`      kind of topic, queue id, offsets of the messages
+    orderCountInfo     `0 qo2%7 1;0 2 0`    kind of topic, message or queue, how often it was given before
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker_store.errors import FieldError
@@ -40,6 +41,11 @@ class Receipt(NamedTuple):
     broker_name: str
     queue_id: int
     offset: int | None = None
+
+    @property
+    def is_order(self) -> bool:
+        """Return whether the message was popped in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
 
 
 class QueueOffsets(NamedTuple):
@@ -111,6 +117,14 @@ def start_offset_info(queues: Sequence[QueueOffsets]) -> str:
 def message_offset_info(queues: Sequence[QueueOffsets]) -> str:
     """Return msgOffsetInfo of an answer."""
     return ";".join([f"{each.kind} {each.queue_id} {','.join(map(str, each.offsets))}" for each in queues])
+
+
+def order_count_info(queue: QueueOffsets, counts: Mapping[int, int]) -> str:
+    """Return the part of orderCountInfo for one queue: how often each message was given before, and the
+    least of these numbers."""
+    words = [f"{queue.kind} qo{queue.queue_id}%{offset} {count}" for offset, count in counts.items()]
+    least = min(counts.values(), default=0) if len(counts) == len(queue.offsets) else 0
+    return ";".join([*words, f"{queue.kind} {queue.queue_id} {least}"])
 
 
 def topic_of(topic: str, group: str, kind: int) -> str:

@@ -4,8 +4,8 @@
 
 A client acknowledges each message of a pop by a request of its own, and most of these requests come together.
 Those that belong to one pop checkpoint are stored as one record of the revive log (tag `bAck`), the form that
-Apache's broker has for a batch. Each record costs a place in the log, in the timer and in the revive log, so
-this decides how fast messages are acknowledged.
+Apache's broker has for a batch; those of one pop in order are one record of its log. Each record costs a
+place in the log, in the timer and in the revive log, so this decides how fast messages are acknowledged.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker_store.broker.pop.ordered import OrderedQueues
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.engine.store_protocol import Store
 from broker_store.formats.pop_records import MAX_MESSAGES, PopKey
 from broker_store.messages import PutResult, PutStatus
+from broker_store.protocol.pop import ORDER_REVIVE_QUEUE
 
 # Records that are stored in one turn; acknowledgements beyond them wait for the next.
 MAX_RECORDS = 512
@@ -37,8 +39,8 @@ class AckTarget(NamedTuple):
 class AckGroup:
     """Stores acknowledgements at the end of the turn in which they were added."""
 
-    def __init__(self, store: Store, revive_log: ReviveLog):
-        self._store, self._log = store, revive_log
+    def __init__(self, store: Store, revive_log: ReviveLog, ordered: OrderedQueues):
+        self._store, self._log, self._ordered = store, revive_log, ordered
         self._waiting: dict[AckTarget, list[tuple[int, Done]]] = {}
         self._is_scheduled = False
         # Called when acknowledgements have had their results.
@@ -76,9 +78,17 @@ class AckGroup:
         stored = []
         for first in range(0, len(offsets), MAX_MESSAGES):
             some = offsets[first : first + MAX_MESSAGES]
-            put = self._log.put_ack(target.key, some, target.revive_queue, target.due_ms)
+            put = self._put_record(target, some)
             stored.append(([done for offset in some for done in waiting[offset]], put))
         return stored
+
+    def _put_record(self, target: AckTarget, offsets: list[int]) -> PutResult:
+        key = target.key
+        if target.revive_queue != ORDER_REVIVE_QUEUE:
+            return self._log.put_ack(key, offsets, target.revive_queue, target.due_ms)
+        put, _ = self._ordered.acknowledge((key.group, key.topic, key.queue_id), offsets, key.pop_ms)
+        # Without a change, what these acknowledgements repeat may not be confirmed yet.
+        return PutResult(PutStatus.PUT_OK, log_end=self._store.log.wrote) if put is None else put
 
     def _confirmed(self, stored: list[tuple[list[Done], PutResult]], status: PutStatus) -> None:
         confirmed = self._store.confirmed

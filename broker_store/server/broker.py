@@ -27,7 +27,7 @@ from broker_store.broker import (
 )
 from broker_store.broker.config_readers import READERS
 from broker_store.broker.pauses import PERIOD_S
-from broker_store.broker.pop import request_modes
+from broker_store.broker.pop import ordered, request_modes
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.queue_unit import LIGHT_QUEUE
 from broker_store.server.channel import Channel
@@ -79,6 +79,7 @@ class Broker:
                 RepeatedWork("transactions", parts.transactions, parts),
                 RepeatedWork("revive", parts.revive, parts),
                 RepeatedWork("earlier_pops", parts.earlier_pops, parts),
+                RepeatedWork("order", parts.ordered, parts),
             ]
             if self._delivers
             else []
@@ -102,6 +103,7 @@ class Broker:
             delay.FILE_NAME: parts.delay.load,
             property_filters.FILE_NAME: parts.property_filters.load,
             request_modes.FILE_NAME: parts.request_modes.load,
+            ordered.FILE_NAME: parts.ordered.load,
             transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
         }
         with_queues = {topic for topic, _ in parts.store.queues()}
@@ -116,8 +118,10 @@ class Broker:
                 ", ".join(config.name for config in adopted),
             )
         if self._delivers:
+            saved_ms = parts.offsets.data_version.timestamp
             self._restore_pops()
             self._lower_offsets()
+            parts.ordered.restore(saved_ms)
         self._note(delay.FILE_NAME, "; ".join(parts.delay.start()))
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
@@ -126,14 +130,17 @@ class Broker:
             parts.earlier_pops.start()
 
     def _restore_pops(self) -> None:
-        """Move offsets to where pop checkpoints in the log leave them, after a crash that came before the
+        """Move offsets to where records of pops in the log leave them, after a crash that came before the
         offsets were saved."""
         parts = self.parts
         moved = parts.pop_positions.restore(
-            parts.revive_log.topic, parts.revive_log.queues, lambda topic: parts.topics.get(topic) is not None
+            parts.revive_log.topic,
+            parts.revive_log.queues,
+            parts.ordered.log.topic,
+            lambda topic: parts.topics.get(topic) is not None,
         )
         if moved:
-            log.info("%d offsets were moved to where the pop checkpoints of the last run left them", moved)
+            log.info("%d offsets were moved to where the pops of the last run left them", moved)
 
     def _lower_offsets(self) -> None:
         """Lower offsets beyond the end of their queue to that end, and log which. Not on a slave: its log may
@@ -393,6 +400,9 @@ class Broker:
         self.parts.transactions.settle(self.parts.store.flushed)
         self.parts.pop_positions.settle(self.parts.store.flushed)
         self.parts.broadcast.step(self.parts.clock())
+        if self.parts.ordered.dirty:
+            # Before the offsets: without this file a start reads the records since those were saved.
+            self.config_writer.save(ordered.FILE_NAME, self.parts.ordered.picture())
         if self.parts.offsets.dirty:
             self.config_writer.save(offsets.FILE_NAME, self.parts.offsets.picture())
 

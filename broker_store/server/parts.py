@@ -20,6 +20,8 @@ from broker_store.broker.parked_pulls import ParkedPulls
 from broker_store.broker.pauses import Pauses
 from broker_store.broker.pop.earlier_pops import EarlierPops
 from broker_store.broker.pop.in_flight import InFlight
+from broker_store.broker.pop.order_log import OrderLog
+from broker_store.broker.pop.ordered import OrderedQueues
 from broker_store.broker.pop.parked_pops import ParkedPops
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.request_modes import RequestMode, RequestModes
@@ -82,6 +84,7 @@ class BrokerParts:
     locks: QueueLocks
     parked: ParkedPulls[Pull]
     pop_positions: PopPositions
+    ordered: OrderedQueues
     parked_pops: ParkedPops[Pop]
     request_modes: RequestModes
     revive_log: ReviveLog
@@ -192,6 +195,23 @@ def build_parts(
         clock=clock,
         host=lambda: endpoint.store_host,
     )
+    ordered = OrderedQueues(
+        store,
+        positions,
+        OrderLog(
+            store,
+            topics,
+            cluster=settings.broker_cluster_name,
+            clock=clock,
+            host=lambda: endpoint.store_host,
+        ),
+        clock=clock,
+        exists=lambda place: (
+            groups.get(place[0]) is not None
+            and (config := topics.get(place[1])) is not None
+            and place[2] < config.read_queues
+        ),
+    )
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
@@ -216,6 +236,7 @@ def build_parts(
             max_parked=settings.max_parked_pulls,
         ),
         pop_positions=positions,
+        ordered=ordered,
         parked_pops=ParkedPops(
             watch=store.confirmation.watch,
             unwatch=store.confirmation.unwatch,
@@ -226,7 +247,7 @@ def build_parts(
             RequestMode(settings.default_message_request_mode, settings.default_pop_share_queue_num)
         ),
         revive_log=revive_log,
-        acks=AckGroup(store, revive_log),
+        acks=AckGroup(store, revive_log, ordered),
         revive=Revive(
             store,
             timer,

@@ -21,12 +21,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker_store.broker.offsets import TooManyOffsetsError
+from broker_store.broker.pop.ordered import TooManyOrderedError
 from broker_store.broker.pop.parked_pops import ParkedPop
 from broker_store.broker.pop.positions import Place
+from broker_store.errors import LimitError
 from broker_store.formats.names import RETRY_PREFIX
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import GetRequest, GetResult, GetStatus, PutStatus
-from broker_store.protocol.pop import NORMAL, QueueOffsets, Receipt, topic_of
+from broker_store.protocol.pop import NORMAL, ORDER_REVIVE_QUEUE, QueueOffsets, Receipt, topic_of
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import not_stored
@@ -58,6 +60,7 @@ class _Run:
     peeks: bool
     found: list[QueueOffsets] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    counts: list[dict[int, int]] = field(default_factory=list)  # of a pop in order, for each of `found`
     count: int = 0
     size: int = 0
     rest: int = 0
@@ -65,6 +68,7 @@ class _Run:
     reads: int = 0
     corrected: bool = False  # the offset of the first of `places`
     refused: PutStatus | None = None
+    no_room: str | None = None
 
 
 class Pops:
@@ -75,6 +79,7 @@ class Pops:
         self._loop = asyncio.get_running_loop()
         self._reading: set[Place] = set()
         self.waiting = WaitingPops(parts, retry=self._retry, give_up=self._give_up)
+        parts.ordered.on_free = self._wake_place
         self._log = RepeatedLog(log)
         self.random = random.Random()
 
@@ -104,7 +109,7 @@ class Pops:
             pop,
             places_of(self._parts, pop, self.random.randrange(100)),
             self._parts.clock(),
-            self._parts.revive_log.next_queue(),
+            ORDER_REVIVE_QUEUE if pop.is_order else self._parts.revive_log.next_queue(),
             parked,
             peeks,
         )
@@ -125,16 +130,10 @@ class Pops:
             try:
                 offset = self._offset(run, place)
             except TooManyOffsetsError as error:
-                self._parts.statistics.refuse(
-                    "too many offsets",
-                    value=error.value,
-                    limit=error.limit,
-                    who=pop.channel.remote,
-                    said=str(error),
-                )
-                pop.answer(PopResult(PopEnd.TOO_MANY_OFFSETS, text=str(error)))
-                return
-            if offset == self._store.reads.max_offset(place[1], queue_id):
+                self._note_limit(run, "too many offsets", error)
+                self._next_place(run)
+                continue
+            if offset == self._store.reads.max_offset(place[1], queue_id) or self._is_blocked(pop, place):
                 self._next_place(run)
                 continue
             request = GetRequest(
@@ -157,9 +156,19 @@ class Pops:
                 return
         self._finish(run)
 
+    def _is_blocked(self, pop: Pop, place: Place) -> bool:
+        return pop.is_order and self._parts.ordered.is_blocked(place, pop.attempt_id)
+
     def _next_place(self, run: _Run) -> None:
         run.places.popleft()
         run.corrected = False
+
+    def _note_limit(self, run: _Run, kind: str, error: LimitError) -> None:
+        """Leave out a queue for which a table has no room."""
+        self._parts.statistics.refuse(
+            kind, value=error.value, limit=error.limit, who=run.pop.channel.remote, said=str(error)
+        )
+        run.no_room = str(error)
 
     def _came(self, run: _Run, place: Place, offset: int, began_s: float, result: GetResult) -> None:
         """Take what a thread has read."""
@@ -193,6 +202,7 @@ class Pops:
         parts, reads = self._parts, self._store.reads
         if parts.offsets.take_reset(group, topic, queue_id) is not None:
             parts.pop_positions.drop(group, topic, queue_id)
+            parts.ordered.clear(place)
         offset = parts.pop_positions.next_offset(group, topic, queue_id)
         if offset is not None and offset >= 0:
             return offset
@@ -211,7 +221,12 @@ class Pops:
         """Take the result of a read; return False if the pop goes on later."""
         parts, status = self._parts, result.status
         parts.statistics.read(status is GetStatus.FOUND, time.perf_counter() - began_s)
-        if status is GetStatus.FOUND:
+        if status is GetStatus.FOUND and run.pop.is_order:
+            if parts.pop_positions.next_offset(*place) != offset:
+                return True  # acknowledgements or a reset moved it while a thread read
+            if not self._is_blocked(run.pop, place):
+                self._take_in_order(run, place, offset, result)
+        elif status is GetStatus.FOUND:
             self._take_messages(run, place, offset, result)
         elif status in _WRONG_OFFSET and not run.corrected:
             if not run.peeks:
@@ -267,7 +282,6 @@ class Pops:
                 return
             self._parts.pop_positions.move(place, result.next_offset, put.log_offset, put.log_end)
             run.log_end = max(run.log_end, put.log_end)
-        run.found.append(QueueOffsets(kind, queue_id, offset, offsets))
         body = result.body
         if kind != NORMAL and not run.peeks:
             receipt = Receipt(
@@ -285,11 +299,45 @@ class Pops:
                     for (start, size), found in zip(starts, offsets, strict=True)
                 ]
             )
+        self._add(run, place, QueueOffsets(kind, queue_id, offset, offsets), body, result)
+
+    def _take_in_order(self, run: _Run, place: Place, offset: int, result: GetResult) -> None:
+        """Block the queue for the group, and add the messages that were found to the answer, without those
+        that were acknowledged after one that was not."""
+        pop, ordered = run.pop, self._parts.ordered
+        starts, offsets = message_places(result.body)
+        wanted = ordered.wanted(place, offsets)
+        if not wanted:
+            self._parts.pop_positions.skip(place, result.next_offset)
+            return
+        try:
+            given = ordered.give(place, pop.attempt_id, run.pop_ms, pop.invisible_ms, wanted)
+        except TooManyOrderedError as error:
+            self._note_limit(run, "too many queues popped in order", error)
+            return
+        if not given.put.ok:
+            run.refused = given.put.status
+            return
+        run.log_end = max(run.log_end, given.put.log_end)
+        run.counts.append(given.counts)
+        body = b"".join(
+            [
+                result.body[start : start + size]
+                for (start, size), found in zip(starts, offsets, strict=True)
+                if found in wanted
+            ]
+        )
+        self._add(run, place, QueueOffsets(NORMAL, place[2], offset, wanted), body, result)
+
+    def _add(self, run: _Run, place: Place, found: QueueOffsets, body: bytes, result: GetResult) -> None:
+        """Add messages of one queue to the answer."""
+        run.found.append(found)
         run.bodies.append(body)
-        run.count += len(offsets)
+        run.count += len(found.offsets)
         run.size += len(result.body)
         run.rest += max(0, result.max_offset - result.next_offset)
-        self._parts.statistics.delivered(group, topic, len(offsets), len(result.body), result.cold)
+        group, topic, _ = place
+        self._parts.statistics.delivered(group, topic, len(found.offsets), len(result.body), result.cold)
 
     # Answers
 
@@ -303,6 +351,9 @@ class Pops:
             self._store.confirmation.when_confirmed(run.log_end, partial(self._answer_found, run))
         elif run.refused is not None:
             self._answer_refused(run, run.refused)
+        elif run.no_room is not None:
+            self._end(run)
+            run.pop.answer(PopResult(PopEnd.NO_ROOM, text=run.no_room))
         elif run.peeks:
             self._answer_nothing(run)
         elif run.parked is None:
@@ -342,7 +393,14 @@ class Pops:
 
     def _result(self, run: _Run, end: PopEnd) -> PopResult:
         return PopResult(
-            end, run.pop_ms, run.pop.invisible_ms, run.revive_queue, run.rest, run.found, run.bodies
+            end,
+            run.pop_ms,
+            run.pop.invisible_ms,
+            run.revive_queue,
+            run.rest,
+            run.found,
+            run.bodies,
+            counts=run.counts if run.pop.is_order else None,
         )
 
     # Waiting
@@ -361,8 +419,10 @@ class Pops:
             topic = topic_of(pop.topic, pop.group, kind)
             end = self._store.reads.max_offset(topic, queue_id)
             at = self._parts.pop_positions.next_offset(pop.group, topic, queue_id)
-            if end > (0 if at is None else at) and (pop.group, topic, queue_id) not in self._reading:
-                return True
+            place = (pop.group, topic, queue_id)
+            if end > (0 if at is None else at) and place not in self._reading:
+                if not self._is_blocked(pop, place):
+                    return True
         return False
 
     def _give_up(self, parked: ParkedPop[Pop]) -> None:

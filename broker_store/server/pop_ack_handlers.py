@@ -13,9 +13,9 @@ from broker_store.protocol.headers import read_header
 from broker_store.protocol.pop import BatchAck, Receipt, read_batch_ack, read_receipt
 from broker_store.server.channel import Channel
 from broker_store.server.group_answers import GroupAnswers
-from broker_store.server.handler import Handlers
+from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.pop_acks import PopAcks, Popped, not_stored
+from broker_store.server.pop_acks import PopAcks, Popped, not_given, not_stored
 from broker_store.turns import in_turns
 
 # Puts of a batch of acknowledgements between two readings of the clock.
@@ -58,17 +58,20 @@ class PopAckHandlers:
         async for some in in_turns(acks):
             checked = [(ack, self._acks.check_batch(ack, channel.remote)) for ack in some]
             ready += [entry for entry in checked if entry[1]]
-        log_end: int | None = None
+        if not ready:
+            return command.answer(ResponseCode.NO_MESSAGE, "no offset of the acks is in its queue")
+        refusal: Refusal | None = None
         async for entries in in_turns(ready, PUTS_AT_ONCE):
             for ack, offsets in entries:
-                put = self._acks.put_batch(ack, offsets)
-                if not put.ok:
+                put, unknown = self._acks.put_batch(ack, offsets)
+                if put is not None and not put.ok:
                     return self._refused(command, channel, put.status)
-                log_end = put.log_end
-        if log_end is None:
-            return command.answer(ResponseCode.NO_MESSAGE, "no offset of the acks is in its queue")
+                if unknown:  # the others count, as with Apache's broker
+                    refusal = not_given((ack.group, ack.topic, ack.queue_id), unknown)
+        if refusal is not None:
+            raise refusal
         self._parts.store.confirmation.when_confirmed(
-            log_end, lambda status: self._answer(command, channel, status)
+            self._parts.store.log.wrote, lambda status: self._answer(command, channel, status)
         )
         return None
 

@@ -1,5 +1,5 @@
 """Acknowledgements of popped messages, and changes of their invisible time, of both ports (docs/spec/pop.md
-section 5). Both are records of the revive log."""
+sections 5 and 8). Both are records of the revive log, or of the log of pops in order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker_store.broker.pop.in_flight import Left
+from broker_store.broker.pop.ordered import Changed
+from broker_store.broker.pop.positions import Place
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import PutResult, PutStatus
 from broker_store.protocol.codes import ResponseCode
@@ -14,7 +16,7 @@ from broker_store.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, Receipt, top
 from broker_store.server.ack_group import AckTarget
 from broker_store.server.handler import Refusal, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
-from broker_store.server.pop_checks import check_invisible_time, no_order
+from broker_store.server.pop_checks import check_invisible_time
 from broker_store.server.send_group import ANSWERS
 
 
@@ -23,6 +25,18 @@ def not_stored(status: PutStatus) -> tuple[int, str]:
     known to be synced."""
     code, _ = ANSWERS.get(status, (ResponseCode.SYSTEM_ERROR, None))
     return code, f"the record of this request in the revive log is not stored: {status.name}"
+
+
+def not_given(place: Place, offsets: Sequence[int]) -> Refusal:
+    """Return the refusal of a request for messages that the group was not given in order."""
+    group, topic, queue_id = place
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"offset is illegal: group {group} was not given offset {offsets[0]} of queue {queue_id} of {topic} "
+        "in order, or its offset was reset since",
+        "receipt of a pop in order",
+        value=offsets[0],
+    )
 
 
 class Popped(NamedTuple):
@@ -48,6 +62,10 @@ class Popped(NamedTuple):
         )
         return AckTarget(key, receipt.revive_queue, receipt.pop_ms + receipt.invisible_ms)
 
+    @property
+    def place(self) -> Place:
+        return self.group, self.topic, self.queue_id
+
 
 class PopAcks:
     """Stores acknowledgements and changes of invisible times."""
@@ -61,6 +79,10 @@ class PopAcks:
         self._check_queue(popped.topic, popped.queue_id, remote)
         self._check_revive_queue(popped.receipt.revive_queue)
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=False)
+        if popped.receipt.is_order:
+            unknown = self._parts.ordered.unknown(popped.place, [popped.offset], popped.receipt.pop_ms)
+            if unknown:
+                raise not_given(popped.place, unknown)
         self._parts.acks.add(popped.target, popped.offset, done)
 
     def check_batch(self, ack: BatchAck, remote: str) -> list[int]:
@@ -73,17 +95,14 @@ class PopAcks:
         offsets = [ack.start_offset + diff for diff in ack.diffs]
         return [offset for offset in offsets if low <= offset <= high]
 
-    def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> PutResult:
-        """Store that messages of one pop checkpoint were consumed."""
-        key = PopKey(
-            topic_of(ack.topic, ack.group, ack.kind),
-            ack.group,
-            ack.queue_id,
-            ack.start_offset,
-            ack.pop_ms,
-            self._parts.broker_name,
-        )
-        return self._parts.revive_log.put_ack(key, offsets, ack.revive_queue, ack.pop_ms + ack.invisible_ms)
+    def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> Changed:
+        """Store that messages of one pop checkpoint, or of one pop in order, were consumed."""
+        topic = topic_of(ack.topic, ack.group, ack.kind)
+        if ack.revive_queue == ORDER_REVIVE_QUEUE:
+            return self._parts.ordered.acknowledge((ack.group, topic, ack.queue_id), offsets, ack.pop_ms)
+        key = PopKey(topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_ms, self._parts.broker_name)
+        due_ms = ack.pop_ms + ack.invisible_ms
+        return Changed(self._parts.revive_log.put_ack(key, offsets, ack.revive_queue, due_ms), [])
 
     def change_invisible_time(
         self, popped: Popped, invisible_ms: int, remote: str, done: Callable[[PutStatus, Receipt], None]
@@ -98,6 +117,8 @@ class PopAcks:
         self._check_revive_queue(receipt.revive_queue)
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=True)
         check_invisible_time(parts, invisible_ms, least=0)
+        if receipt.is_order:
+            return self._change_in_order(popped, invisible_ms, done)
         # Two changes in one millisecond must not have the same key: the second acknowledges the first.
         pop_ms = max(parts.clock(), receipt.pop_ms + 1)
         key = PopKey(popped.topic, popped.group, popped.queue_id, popped.offset, pop_ms, receipt.broker_name)
@@ -113,6 +134,26 @@ class PopAcks:
             )
         self._when_confirmed(put, lambda status: done(status, changed))
         return changed
+
+    def _change_in_order(
+        self, popped: Popped, invisible_ms: int, done: Callable[[PutStatus, Receipt], None]
+    ) -> Receipt:
+        """Give a message that was popped in order another invisible time. Its receipt keeps the pop time."""
+        receipt, visible_ms = popped.receipt, self._parts.clock() + invisible_ms
+        new = receipt._replace(invisible_ms=visible_ms - receipt.pop_ms)
+        changed = self._parts.ordered.change(popped.place, popped.offset, receipt.pop_ms, visible_ms)
+        self._when_changed(popped.place, changed, lambda status: done(status, new))
+        return new
+
+    def _when_changed(self, place: Place, changed: Changed, done: Callable[[PutStatus], None]) -> None:
+        """Call `done` when a change of messages popped in order is confirmed. If nothing changed, what the
+        request repeats may not be confirmed yet. Raises Refusal."""
+        if changed.unknown:
+            raise not_given(place, changed.unknown)
+        if changed.put is None:
+            self._parts.store.confirmation.when_confirmed(self._parts.store.log.wrote, done)
+        else:
+            self._when_confirmed(changed.put, done)
 
     def _when_confirmed(self, put: PutResult, done: Callable[[PutStatus], None]) -> None:
         if put.ok:
@@ -130,10 +171,8 @@ class PopAcks:
             raise no_queue(ResponseCode.MESSAGE_ILLEGAL, topic, queue_id, config.read_queues, remote)
 
     def _check_revive_queue(self, queue_id: int) -> None:
-        if queue_id == ORDER_REVIVE_QUEUE:
-            raise no_order()
         queues = self._parts.revive.queues
-        if not 0 <= queue_id < queues:
+        if not 0 <= queue_id < queues and queue_id != ORDER_REVIVE_QUEUE:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the receipt names revive queue {queue_id}, there are {queues}",

@@ -8,6 +8,7 @@ from typing import Any
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError
 from broker_store.broker.groups import Cause
+from broker_store.broker.pop.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.names import check_topic
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
@@ -45,15 +46,6 @@ def check_invisible_time(parts: BrokerParts, invisible_ms: int, *, least: int) -
             value=invisible_ms,
             limit=limit_ms,
         )
-
-
-def no_order() -> Refusal:
-    """Return the refusal of a request of a consumer that pops in order."""
-    return Refusal(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-        "pop in order is not supported: this broker keeps no order info of groups",
-        "pop in order",
-    )
 
 
 def check_peek(
@@ -107,8 +99,6 @@ def _check(
         )
     if parts.store_settings.broker_role == "SLAVE":
         raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave gives no messages to pops", "slave")
-    if getattr(header, "order", None):
-        raise no_order()
     config = parts.topics.get(header.topic)
     if config is None:
         check_topic(header.topic)
@@ -136,6 +126,15 @@ def _check(
             f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
             "permission",
         )
+    attempt_id = getattr(header, "attempt_id", None)
+    if attempt_id is not None and len(attempt_id) > MAX_ATTEMPT_ID:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"attemptId must have at most {MAX_ATTEMPT_ID} characters",
+            "attempt id",
+            value=len(attempt_id),
+            limit=MAX_ATTEMPT_ID,
+        )
     tag_codes, message_filter = _filters(parts, header)
     return Pop(
         answer,
@@ -153,6 +152,8 @@ def _check(
         tag_codes,
         message_filter,
         parts.clients.name_of(cause[1], group.name),
+        bool(getattr(header, "order", None)),
+        attempt_id,
     )
 
 

@@ -8,7 +8,7 @@ from broker_store.messages import GetStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
-from broker_store.protocol.pop import message_offset_info, start_offset_info
+from broker_store.protocol.pop import message_offset_info, order_count_info, start_offset_info
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Handlers
 from broker_store.server.parts import BrokerParts
@@ -66,7 +66,7 @@ class PopHandlers:
                 answer = command.answer(0, GetStatus.FOUND.name, _fields(result), b"".join(result.bodies))
             case PopEnd.NOT_STORED:
                 answer = command.answer(*not_stored(result.put), {})
-            case PopEnd.TOO_MANY_OFFSETS:
+            case PopEnd.NO_ROOM:
                 answer = command.answer(ResponseCode.SYSTEM_ERROR, result.text, {})
             case PopEnd.NOTHING | PopEnd.FULL:
                 code = nothing if result.end is PopEnd.NOTHING else ResponseCode.POLLING_FULL
@@ -86,7 +86,7 @@ class PopHandlers:
 
 
 def _fields(result: PopResult) -> dict[str, str]:
-    return {
+    fields = {
         "popTime": str(result.pop_ms),
         "invisibleTime": str(result.invisible_ms),
         "reviveQid": str(result.revive_queue),
@@ -94,3 +94,6 @@ def _fields(result: PopResult) -> dict[str, str]:
         "startOffsetInfo": start_offset_info(result.found),
         "msgOffsetInfo": message_offset_info(result.found),
     }
+    if result.counts is not None:
+        fields["orderCountInfo"] = ";".join(map(order_count_info, result.found, result.counts))
+    return fields

@@ -19,6 +19,8 @@ def places_of(parts: BrokerParts, pop: Pop, chance: int) -> deque[KindAndQueue]:
         normal = [(NORMAL, (chance + number) % pop.read_queues) for number in range(pop.read_queues)]
     else:
         normal = [(NORMAL, pop.queue_id)]
+    if pop.is_order:  # what is not acknowledged is read again in its queue
+        return deque(normal)
     retries = _retry_places(parts, pop)
     if chance < parts.settings.pop_from_retry_probability:
         return deque(retries + normal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from broker_store.messages import MessageFilter, PutStatus
@@ -41,14 +41,15 @@ class PopEnd(enum.Enum):
     NOTHING = 1  # and its time is over
     FULL = 2  # nothing, and there is no room to wait
     NOT_STORED = 3  # its pop checkpoint is not stored, or not known to be synced
-    TOO_MANY_OFFSETS = 4
+    NO_ROOM = 4  # in a table of the broker
 
 
 class PopResult(NamedTuple):
     """What a pop found. `bodies` are the records of `found`, one piece for each of them.
 
-    `rest` is how many messages are left in its queues. `put` is the status of a pop checkpoint that was not
-    stored, `text` says why an offset was not.
+    `rest` is how many messages are left in its queues. `put` is the status of a record that was not stored,
+    `text` says in which table there is no room. `counts` are for a pop in order: for each of `found`, how
+    often messages were given before, absent for 0.
     """
 
     end: PopEnd
@@ -60,6 +61,7 @@ class PopResult(NamedTuple):
     bodies: Sequence[bytes] = ()
     put: PutStatus = PutStatus.PUT_OK
     text: str = ""
+    counts: Sequence[Mapping[int, int]] | None = None
 
 
 class Pop(NamedTuple):
@@ -86,6 +88,8 @@ class Pop(NamedTuple):
     tag_codes: frozenset[int] | None
     message_filter: MessageFilter | None
     client: str | None = None  # its id or its address, for pages
+    is_order: bool = False
+    attempt_id: str | None = None  # a pop in order that repeats it gets the same messages
 
     @property
     def line(self) -> tuple[str, str, int]:

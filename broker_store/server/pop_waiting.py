@@ -82,6 +82,7 @@ class WaitingPops:
         """Have parked pops of a group read again, because its offsets were reset."""
         for queue_id in queue_ids:
             self._parts.pop_positions.drop(group, topic, queue_id)
+            self._parts.ordered.clear((group, topic, queue_id))
         self.wake(self._parts.parked_pops.lines(group, topic))
 
     def wake(self, lines: list[Line]) -> None:

@@ -71,8 +71,8 @@ class Produce:
         self._store = parts.store
         self._most_pending = settings.send_thread_pool_queue_capacity
         self._topic_of = parts.topics.get
-        # A record of the revive log moves messages of any group: only the broker writes them.
-        self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic}
+        # A record of the logs of pops moves messages of any group: only the broker writes them.
+        self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic, parts.ordered.log.topic}
         self._store_host = parts.endpoint.store_host
         self._max_body = parts.store_settings.max_message_size
         ip, port = parts.endpoint.store_host

@@ -18,6 +18,7 @@ _WHAT_WAITS = {
     "transactions": "producers are not asked about transactions without an end",
     "revive": "popped messages that are not acknowledged wait",
     "earlier_pops": "what was popped before the start is not known; no message is affected",
+    "order": "queues popped in order stay blocked",
     "timer": "timer messages wait; the next start restores missing files of timerlog and timerwheel from "
     "the messages",
 }

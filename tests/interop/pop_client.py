@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker_store.formats import record
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
-from broker_store.protocol.pop import Receipt, topic_of, write_receipt
+from broker_store.protocol.pop import Receipt, read_receipt, topic_of, write_receipt
 from broker_store.server.channel import Channel, connect
 
 POP, ACK, CHANGE = 200050, 200051, 200053
+
+
+def order_counts(text: str) -> dict[tuple[int, int], int]:
+    """Return how often messages were given before, by queue and offset, of an orderCountInfo."""
+    found = {}
+    for words in (part.split(" ") for part in text.split(";") if part):
+        if words[1].startswith("qo"):
+            queue_id, offset = words[1][2:].split("%")
+            found[int(queue_id), int(offset)] = int(words[2])
+    return found
 
 
 @dataclass(frozen=True)
@@ -51,12 +61,21 @@ class PopClient:
         header = SendHeader("PG", self._topic, "TBW102", 4, queue_id, 0, 1, 0, told, 0, False, None, False)
         return (await self._ask(310, key.encode(), **write_send(header))).code == 0
 
-    async def pop(self, *, count: int = 32, invisible_ms: int = 5_000, poll_ms: int = 0) -> list[Given]:
-        """Return the messages of a pop of all queues."""
+    async def pop(
+        self,
+        *,
+        count: int = 32,
+        invisible_ms: int = 5_000,
+        poll_ms: int = 0,
+        queue_id: int = -1,
+        attempt: str | None = None,
+    ) -> list[Given]:
+        """Return the messages of a pop of all queues, or of one. With an `attempt` it is in order."""
+        order = {} if attempt is None else {"order": "true", "attemptId": attempt}
         answer = await self._ask(
-            POP, consumerGroup=self._group, topic=self._topic, queueId=-1, maxMsgNums=count,
+            POP, consumerGroup=self._group, topic=self._topic, queueId=queue_id, maxMsgNums=count,
             invisibleTime=invisible_ms, pollTime=poll_ms, bornTime=int(time.time() * 1000), initMode=0,
-            expType="TAG", exp="*", timeout=poll_ms / 1000 + 20,
+            expType="TAG", exp="*", timeout=poll_ms / 1000 + 20, **order,
         )  # fmt: skip
         assert answer.code in (0, 209, 210), answer
         if answer.code:
@@ -67,7 +86,7 @@ class PopClient:
             (int(kind), int(queue_id)): int(start)
             for kind, queue_id, start in (text.split(" ") for text in fields["startOffsetInfo"].split(";"))
         }
-        given = []
+        given, counts = [], order_counts(fields.get("orderCountInfo", ""))
         for stored in record.decode_all(answer.body):
             text = stored.properties.get("POP_CK")
             if text is None:
@@ -84,12 +103,28 @@ class PopClient:
                     stored.queue_id,
                     stored.queue_offset,
                     text,
-                    stored.reconsume_times,
+                    counts.get((stored.queue_id, stored.queue_offset), stored.reconsume_times),
                     pop_ms,
                     pop_ms + int(fields["invisibleTime"]),
                 )  # fmt: skip
             )
         return given
+
+    async def change(self, given: Given, invisible_ms: int) -> Given | None:
+        """Give a message another invisible time; return it with its new receipt, None if that is refused."""
+        answer = await self._ask(
+            CHANGE, consumerGroup=self._group, topic=given.topic, queueId=given.queue_id,
+            extraInfo=given.receipt, offset=given.offset, invisibleTime=invisible_ms,
+        )  # fmt: skip
+        if answer.code:
+            return None
+        pop_ms, changed_ms, queue = (
+            int((answer.fields or {})[name]) for name in ("popTime", "invisibleTime", "reviveQid")
+        )
+        receipt = read_receipt(given.receipt)._replace(
+            pop_ms=pop_ms, invisible_ms=changed_ms, revive_queue=queue
+        )
+        return replace(given, receipt=write_receipt(receipt), pop_ms=pop_ms, visible_ms=pop_ms + changed_ms)
 
     async def ack(self, given: Given) -> bool:
         answer = await self._ask(

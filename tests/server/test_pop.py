@@ -627,7 +627,7 @@ async def test_with_sync_flush_messages_come_again_too():
         ({"maxMsgNums": 0}, {}, 29),
         ({"invisibleTime": 0}, {}, 29),
         ({"invisibleTime": 1 << 40}, {}, 29),
-        ({"order": "true"}, {}, 3),
+        ({"order": "true", "attemptId": "x" * 256}, {}, 29),
         ({"exp": "||", "expType": "TAG"}, {}, 23),
         ({"exp": "x", "expType": "NOPE"}, {}, 23),
         ({"consumerGroup": "New"}, {"auto_create_subscription_group": False}, 26),
@@ -668,7 +668,7 @@ GOOD_RECEIPT = "0 1700000000000 10000 0 0 broker-a 1 0"
         ({"offset": -1}, 208),
         ({"extraInfo": "nonsense"}, 29),
         ({"extraInfo": GOOD_RECEIPT.replace(" 0 0 broker", " 8 0 broker")}, 13),
-        ({"extraInfo": GOOD_RECEIPT.replace(" 0 0 broker", " 999 0 broker")}, 3),
+        ({"extraInfo": GOOD_RECEIPT.replace(" 0 0 broker", " 999 0 broker")}, 13),
         ({"extraInfo": GOOD_RECEIPT.replace("10000", str(1 << 50))}, 1),
     ],
 )

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 from broker_store.broker.offsets import Offsets
+from broker_store.broker.pop import order_log
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
-from broker_store.broker.pop.stored_records import records_of
+from broker_store.broker.pop.stored_records import first_at, first_since, records_of
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import FormatError
 from broker_store.formats import pop_records, properties, record
@@ -30,9 +31,6 @@ from broker_store.formats.timer_log import TIMER_TOPIC
 Place = tuple[str, str, int]  # group, topic, queue id
 # Log that may lie between the saved and the present end of what the offsets include: a start reads it.
 MAX_UNSAVED_BYTES = 64 << 20
-# Before the newest record, where the offsets were saved before the first pop. They are saved a few seconds
-# after it, or as soon as the disk allows; without pops they may be days old, and the timer topic long.
-MAX_UNSAVED_MS = 600_000
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +42,15 @@ class _Move:
     begin: int
     end: int
     is_dropped: bool = False
+
+
+class _Found(NamedTuple):
+    """Where a record of a pop leaves a position. `is_exact` if it may set it back, too."""
+
+    place: Place
+    log_offset: int
+    offset: int
+    is_exact: bool
 
 
 class PopPositions:
@@ -109,24 +116,34 @@ class PopPositions:
             self._offsets.pops_included = included
             self._offsets.dirty = True
 
-    def restore(self, topic: str, queues: int, exists: Callable[[str], bool]) -> int:
-        """Move the offsets to where the pop checkpoints in the log leave them; return how many moved.
+    def restore(self, topic: str, queues: int, order_topic: str, exists: Callable[[str], bool]) -> int:
+        """Move the offsets to where the records of pops in the log leave them; return how many moved.
 
-        Called at a start, after the offsets are loaded. `topic` is the revive log. `exists` returns
-        whether there is a topic of a name.
+        Called at a start, after the offsets are loaded. `topic` is the revive log, `order_topic` the log of
+        pops in order. `exists` returns whether there is a topic of a name.
         """
         begin = self._offsets.pops_included
         self._is_used = begin is not None
-        found: dict[Place, tuple[int, int]] = {}
-        for queue_topic, queue_id in [(TIMER_TOPIC, 0), *((topic, queue_id) for queue_id in range(queues))]:
+        found: dict[Place, _Found] = {}
+        for queue_topic, queue_id in [
+            (TIMER_TOPIC, 0),
+            *((topic, queue_id) for queue_id in range(queues)),
+            (order_topic, 0),
+        ]:
             for stored in self._records(queue_topic, queue_id, begin):
-                move = _next_of(stored, topic, is_direct=queue_topic == topic)
-                if move is not None and found.get(move[0], (-1, 0))[0] < stored.log_offset:
-                    found[move[0]] = stored.log_offset, move[1]
+                move = (
+                    _next_in_order(stored)
+                    if queue_topic == order_topic
+                    else _next_of(stored, topic, is_direct=queue_topic == topic)
+                )
+                if move is not None and (
+                    move.place not in found or found[move.place].log_offset < move.log_offset
+                ):
+                    found[move.place] = move
         moved = 0
-        for place, (_, offset) in found.items():
+        for place, _, offset, is_exact in found.values():
             before = self._offsets.query(*place)
-            if exists(place[1]) and (before is None or before < offset):
+            if exists(place[1]) and (before is None or before < offset or is_exact and before != offset):
                 self._offsets.commit(*place, offset)
                 moved += 1
         return moved
@@ -135,36 +152,17 @@ class PopPositions:
         """Return the records of a queue at or after a log offset, in order.
 
         None as the offset means that no pop was included when the offsets were saved: then the records
-        stored since are returned, at most those of MAX_UNSAVED_MS.
+        stored since are returned.
         """
-        first = self._first_since_save if begin is None else partial(self._first_at, begin)
-        end = self._store.reads.max_offset(topic, queue_id)
-        return records_of(self._store, topic, queue_id, first(topic, queue_id), end)
-
-    def _first_since_save(self, topic: str, queue_id: int) -> int:
-        reads = self._store.reads
-        end = reads.max_offset(topic, queue_id)
-        newest = next(records_of(self._store, topic, queue_id, end - 1, end), None) if end else None
-        since_ms = self._offsets.data_version.timestamp
-        if newest is not None:
-            since_ms = max(since_ms, newest.store_timestamp - MAX_UNSAVED_MS)
-        return reads.times.offset_by_time(topic, queue_id, since_ms)
-
-    def _first_at(self, begin: int, topic: str, queue_id: int) -> int:
-        reads = self._store.reads
-        low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
-        while low < high:
-            middle = (low + high) // 2
-            units = reads.read_units(topic, queue_id, middle, 1)
-            if units and units[0][0] < begin:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        if begin is None:
+            first = first_since(self._store, topic, queue_id, self._offsets.data_version.timestamp)
+        else:
+            first = first_at(self._store, topic, queue_id, begin)
+        return records_of(self._store, topic, queue_id, first, self._store.reads.max_offset(topic, queue_id))
 
 
-def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> tuple[Place, int] | None:
-    """Return the place and the next offset that the record of a pop states; None for another record.
+def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> _Found | None:
+    """Return what the record of a pop states; None for another record.
 
     A record that the timer delivered to the revive log does not count: the one in the timer topic is older.
     """
@@ -178,4 +176,14 @@ def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> tu
         key = pop_records.decode_checkpoint(stored.body).key
     except FormatError:
         return None
-    return (key.group, key.topic, key.queue_id), int(text)
+    return _Found((key.group, key.topic, key.queue_id), stored.log_offset, int(text), False)
+
+
+def _next_in_order(stored: record.StoredMessage) -> _Found | None:
+    """Return what a record of pops in order states. Only one without a state sets an offset back: that of a
+    reset."""
+    try:
+        place, info, offset = order_log.decode(stored)
+    except FormatError:
+        return None
+    return None if offset is None else _Found(place, stored.log_offset, offset, info is None)

@@ -9,6 +9,10 @@ from broker_store.formats import record
 from broker_store.messages import GetRequest, GetStatus
 
 _READ_AT_ONCE = 256
+# Before the newest record, where no position in the log says from where on to read. Files are saved a few
+# seconds after the first record, or as soon as the disk allows; without pops they may be days old, and the
+# queue long.
+MAX_UNSAVED_MS = 600_000
 
 
 def records_of(
@@ -22,3 +26,28 @@ def records_of(
         if result.status is GetStatus.FOUND:
             yield from record.decode_all(result.body, check_crc=False)
         begin = max(begin + 1, result.next_offset)
+
+
+def first_at(store: Store, topic: str, queue_id: int, log_offset: int) -> int:
+    """Return the first queue offset whose record lies at or after `log_offset`."""
+    reads = store.reads
+    low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
+    while low < high:
+        middle = (low + high) // 2
+        units = reads.read_units(topic, queue_id, middle, 1)
+        if units and units[0][0] < log_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def first_since(store: Store, topic: str, queue_id: int, since_ms: int) -> int:
+    """Return the first queue offset whose record was stored at or after `since_ms`, and at most
+    MAX_UNSAVED_MS before the newest one."""
+    reads = store.reads
+    end = reads.max_offset(topic, queue_id)
+    newest = next(records_of(store, topic, queue_id, end - 1, end), None) if end else None
+    if newest is not None:
+        since_ms = max(since_ms, newest.store_timestamp - MAX_UNSAVED_MS)
+    return reads.times.offset_by_time(topic, queue_id, since_ms)

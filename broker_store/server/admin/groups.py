@@ -23,6 +23,7 @@ from broker_store.turns import in_turns
 def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
     """Delete a group. Return False if it did not exist. Its retry and dead letter topics stay."""
     known = parts.groups.delete(group)
+    parts.ordered.forget(group=group)
     if clean_offset:
         parts.offsets.forget_group(group)
         parts.broadcast.forget(group=group)

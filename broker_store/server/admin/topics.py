@@ -40,6 +40,7 @@ def forget_topic(parts: BrokerParts, topic: str) -> bool:
     known = parts.topics.delete(topic)
     parts.store.delete_topic(topic)
     parts.offsets.forget_topic(topic)
+    parts.ordered.forget(topic=topic)
     parts.broadcast.forget(topic=topic)
     parts.statistics.forget_topic(topic)
     return known

@@ -8,7 +8,7 @@ often become dead letters. If the client has gone meanwhile, its messages are vi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -219,7 +219,7 @@ class Receives:
             case PopEnd.NOT_STORED:
                 status = Status(code=code_of(result.put), message=not_stored(result.put)[1])
                 self.refuse(receiving.call, status)
-            case PopEnd.TOO_MANY_OFFSETS:
+            case PopEnd.NO_ROOM:
                 self.refuse(receiving.call, Status(code=Code.TOO_MANY_REQUESTS, message=result.text))
 
     def refuse(self, call: Call, status: Status) -> None:
@@ -266,8 +266,12 @@ class Receives:
 
     def _records(self, result: PopResult) -> Iterator[tuple[record.StoredMessage, Receipt]]:
         """Return the records that a pop found, each with its receipt."""
-        for place, body in zip(result.found, result.bodies, strict=True):
+        none: Mapping[int, int] = {}
+        counts = [none] * len(result.found) if result.counts is None else result.counts
+        for place, body, given_before in zip(result.found, result.bodies, counts, strict=True):
             for stored in record.decode_all(body, check_crc=False):
+                # What comes again in order is not stored again: the record states no count.
+                stored.reconsume_times += given_before.get(stored.queue_offset, 0)
                 yield (
                     stored,
                     Receipt(

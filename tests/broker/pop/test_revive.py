@@ -6,9 +6,10 @@ import pytest
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.offsets import Offsets
-from broker_store.broker.pop.positions import MAX_UNSAVED_MS, PopPositions
+from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive import GRACE_MS, MAX_REVIVED_PER_STEP, UNREADABLE_RETRY_MS, Revive
 from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.pop.stored_records import MAX_UNSAVED_MS
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import TopicConfig, Topics
 from broker_store.formats import pop_records, properties
@@ -19,6 +20,7 @@ from tests.support import stores
 from tests.support.memory_store import MemoryStore
 
 LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
+ORDER_LOG = "rmq_sys_POP_ORDER_LOG_DefaultCluster"
 RETRY = "%RETRY%CG_TopicX"
 START_MS = 1_800_000_000_300
 
@@ -46,7 +48,7 @@ class World:
         if self.saved is not None:
             self.offsets.load(self.saved)
         self.positions = PopPositions(self.store, self.offsets)
-        self.positions.restore(LOG, 8, lambda topic: self.topics.get(topic) is not None)
+        self.positions.restore(LOG, 8, ORDER_LOG, lambda topic: self.topics.get(topic) is not None)
         self.log = ReviveLog(
             self.store,
             self.timer.admission,
@@ -527,6 +529,6 @@ def test_a_start_without_pops_before_reads_what_is_newer_than_ten_minutes():
     offsets = Offsets(clock=lambda: world.now_ms)
     offsets.load(world.saved)
     offsets.commit("CG", "TopicX", 1, 0)
-    assert PopPositions(world.store, offsets).restore(LOG, 8, lambda topic: True) == 1
+    assert PopPositions(world.store, offsets).restore(LOG, 8, ORDER_LOG, lambda topic: True) == 1
     assert offsets.query("CG", "TopicX", 1) == 2
     assert sum(result.count for result in counted) < 10
