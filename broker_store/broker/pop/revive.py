@@ -25,7 +25,7 @@ from broker_store.broker.pop.again import again, at_the_end, is_stored_as
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.positions import PopPositions
-from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.pop.revive_log import AHEAD_MS, ReviveLog
 from broker_store.broker.pop.revive_queue import (
     InHand,
     QueueProgress,
@@ -128,14 +128,19 @@ class Revive:
             self._find_owed(left)
 
     def _remember_older(self, queue: ReviveQueue, low: int, high: int) -> None:
-        """Remember the pop checkpoints before the position that the timer may deliver again: all of them are
-        finished."""
+        """Remember the pop checkpoints before the position that the timer may deliver again, or has delivered
+        again after the position: all of them are finished."""
         if high <= low or not self._timer.enabled:
             return
         topic, reads = self._log.topic, self._store.reads
-        # The timer delivers again what was due since its saved time.
-        since_ms = max(0, self._timer.slots.read_ms - LATER_MS)
-        at = max(low, reads.times.offset_by_time(topic, queue.queue_id, since_ms))
+        # The timer delivers again what it delivered since its saved time.
+        since_ms = self._timer.slots.read_ms
+        for stored in records_of(self._store, topic, queue.queue_id, queue.read, high):
+            checkpoint = checkpoint_of(stored)
+            if checkpoint is not None:
+                # The first of its copies was delivered then, or later
+                since_ms = min(since_ms, checkpoint.revive_ms - AHEAD_MS)
+        at = max(low, reads.times.offset_by_time(topic, queue.queue_id, max(0, since_ms - LATER_MS)))
         for stored in records_of(self._store, topic, queue.queue_id, at, queue.read):
             checkpoint = checkpoint_of(stored)
             if checkpoint is not None:

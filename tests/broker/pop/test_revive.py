@@ -186,6 +186,23 @@ def test_a_crash_at_any_save_brings_nothing_twice_and_loses_nothing(saves):
     assert world.again() == [b"m1", b"m2", b"m3"]
 
 
+def test_a_copy_after_the_position_of_a_checkpoint_finished_long_before_brings_nothing():
+    """Kills came so soon after each other that the timer delivered a copy in one run, the position was not
+    saved, and the next start remembered only what was newer than the timer's time."""
+    world = World(1)
+    world.pop(0, 1)
+    world.run(11_000)
+    world.run(1_000)
+    world.save()
+    assert world.offsets.query(REVIVE_GROUP, LOG, 0) == 1
+    world.crash()
+    world.run(5_000)
+    assert world.store.max_offset(LOG, 0) == 3  # with the copy
+    world.crash(timer_saved=True)
+    world.run(20_000)
+    assert world.again() == [b"m0"]
+
+
 def test_a_checkpoint_that_the_timer_delivers_twice_is_finished_once():
     world = World(2)
     key = world.pop(0, 2)
