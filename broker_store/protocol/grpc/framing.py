@@ -26,6 +26,7 @@ class GrpcStatus(enum.IntEnum):
     """How a call ended, those codes that this server sends."""
 
     OK = 0
+    INVALID_ARGUMENT = 3
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13

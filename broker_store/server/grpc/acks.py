@@ -22,9 +22,10 @@ from broker_store.server.grpc.clients import GrpcClients
 from broker_store.server.grpc.consumer_settings import milliseconds
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, read_handle, write_handle
+from broker_store.server.grpc.names import check_group_name, full_name
 from broker_store.server.grpc.receives import check_invisible
 from broker_store.server.grpc.renewals import Renewals
-from broker_store.server.grpc.routes import Routes, check_group_name, full_name
+from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.statuses import OK, Refused, code_of, refused_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError
-from broker_store.errors import LimitError, NameError_
+from broker_store.errors import LimitError
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import LANGUAGES, VERSION, Command
@@ -20,7 +20,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Filte
 from broker_store.protocol.http2.fields import Fields
 from broker_store.server.channel import RequestTimeout
 from broker_store.server.client_handlers import ClientHandlers
-from broker_store.server.grpc.routes import check_group_name, full_name
+from broker_store.server.grpc.names import check_group_name, check_topic_name, full_name
 from broker_store.server.grpc.statuses import Refused, refused_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
@@ -165,6 +165,8 @@ class GrpcClients:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(settings.client_type), "client type")
         group = full_name(subscription.group)
         check_group_name(group)
+        for entry in subscription.subscriptions:
+            check_topic_name(full_name(entry.topic))
         if len(subscription.subscriptions) > MAX_SUBSCRIPTIONS:
             raise Refused(
                 Code.BAD_REQUEST,
@@ -198,8 +200,6 @@ class GrpcClients:
             ) from None
         except Refusal as refusal:
             raise refused_of(refusal) from None
-        except NameError_ as error:
-            raise Refused(Code.ILLEGAL_TOPIC, str(error), "topic name") from None
         except FilterError as error:
             raise Refused(
                 Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", error.cause

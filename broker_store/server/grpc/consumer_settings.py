@@ -16,6 +16,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 
 # Defaults of Apache's proxy.
 MIN_POLL_MS, MAX_POLL_MS = 5_000, 20_000
+LITE_SUBSCRIPTION_QUOTA, MAX_LITE_TOPIC_BYTES = 2_000, 64
 
 
 def merge_consumer(settings: Settings, group: SubscriptionGroup) -> None:
@@ -24,6 +25,8 @@ def merge_consumer(settings: Settings, group: SubscriptionGroup) -> None:
     subscription.fifo = group.consume_message_orderly
     subscription.receive_batch_size = MAX_MESSAGES
     subscription.long_polling_timeout.CopyFrom(duration(MAX_POLL_MS))
+    subscription.lite_subscription_quota = LITE_SUBSCRIPTION_QUOTA
+    subscription.max_lite_topic_size = MAX_LITE_TOPIC_BYTES
     settings.backoff_policy.CopyFrom(_policy(group))
 
 

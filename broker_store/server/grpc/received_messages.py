@@ -33,9 +33,7 @@ _DELAYED = (
 )  # fmt: skip
 
 
-def received_message(
-    stored: record.StoredMessage, topic: Resource, handle: str, now_ms: int, invisible_ms: int
-) -> Message:
+def received_message(stored: record.StoredMessage, topic: Resource, handle: str, now_ms: int) -> Message:
     """Return a record as the message that a consumer of `topic` gets."""
     pairs = stored.properties
     system = SystemProperties(
@@ -54,7 +52,6 @@ def received_message(
         queue_offset=stored.queue_offset,
         delivery_attempt=min(stored.reconsume_times + 1, record.MAX_TRIES),
     )
-    system.invisible_duration.FromMilliseconds(invisible_ms)
     if (tag := pairs.get(properties.TAGS)) is not None:
         system.tag = tag
     if (delivery_ms := _delivery_ms(pairs, now_ms)) is not None:

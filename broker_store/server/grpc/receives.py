@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from broker_store.broker.filters import FilterError
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.formats import record
 from broker_store.formats.pop_records import MAX_MESSAGES
@@ -32,9 +33,10 @@ from broker_store.server.grpc.consumer_settings import (
 )
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, write_handle
+from broker_store.server.grpc.names import check_group_name, full_name
 from broker_store.server.grpc.received_messages import received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
-from broker_store.server.grpc.routes import Routes, check_group_name, full_name
+from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.statuses import OK, Refused, code_of
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop import Pops
@@ -161,6 +163,10 @@ class Receives:
         kind = expression_type(expression)
         if kind != "TAG" and not expression.expression:
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"Expression can't be null! {kind}", "expression")
+        try:
+            parse_subscription(topic.name, expression.expression or "*", kind)
+        except FilterError:
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error", "expression") from None
         perm = topic.perm & self._parts.settings.broker_permission
         if not perm & PERM_READ or not topic.read_queues:
             raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
@@ -248,9 +254,7 @@ class Receives:
                 )
             else:
                 text = write_handle(handle)
-                message = received_message(
-                    stored, request.message_queue.topic, text, now_ms, result.invisible_ms
-                )
+                message = received_message(stored, request.message_queue.topic, text, now_ms)
                 messages.append(ReceiveMessageResponse(message=message))
                 if request.auto_renew and client is not None:
                     self._renewals.add(client, text, handle, stored.reconsume_times)

@@ -3,10 +3,7 @@ QueryAssignment: those that a consumer receives from (docs/spec/grpc.md section 
 
 from __future__ import annotations
 
-from broker_store.broker.groups import Groups
 from broker_store.broker.topics import TopicConfig
-from broker_store.errors import NameError_
-from broker_store.formats.names import check_group, check_topic
 from broker_store.formats.topics import PERM_READ, PERM_WRITE
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     Assignment,
@@ -24,6 +21,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     QueryRouteRequest,
     QueryRouteResponse,
 )
+from broker_store.server.grpc.names import check_group_name, check_topic_name, full_name
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES
@@ -80,10 +78,7 @@ class Routes:
         name = full_name(resource)
         config = self._parts.topics.get(name)
         if config is None:
-            try:
-                check_topic(name)
-            except NameError_ as error:
-                raise Refused(Code.ILLEGAL_TOPIC, str(error), "topic name") from None
+            check_topic_name(name)
             raise Refused(
                 Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}", "no topic"
             )
@@ -111,22 +106,6 @@ class Routes:
             )
             for number in range(max(read, write))
         ]
-
-
-def full_name(resource: Resource) -> str:
-    """Return the name of a topic or group as this broker stores it."""
-    namespace = resource.resource_namespace
-    return f"{namespace}%{resource.name}" if namespace else resource.name
-
-
-def check_group_name(name: str) -> None:
-    """Raise Refused for a name that no consumer group may have, and for groups of the broker."""
-    try:
-        check_group(name)
-    except NameError_ as error:
-        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, str(error), error.cause) from None
-    if Groups.is_system(name):
-        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group", "system group")
 
 
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:

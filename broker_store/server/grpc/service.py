@@ -232,7 +232,9 @@ class Service:
         for answer in answers:
             if isinstance(answer, Refused):
                 self._count(answer, channel)
-                answer = service_pb2.TelemetryCommand(status=answer.status)
+                raise GrpcError(
+                    GrpcStatus.INVALID_ARGUMENT, f"process client telemetryCommand failed. {answer}"
+                )
             channel.send(stream, answer.SerializeToString())
 
     def finished(self, channel: GrpcChannel, stream: Stream) -> None:

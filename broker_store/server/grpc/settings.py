@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
-from broker_store.protocol.grpc.framing import MessageReader
+from broker_store.protocol.grpc.framing import GrpcError, GrpcStatus, MessageReader
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     ExponentialBackoff,
     Metric,
@@ -56,6 +56,10 @@ class Telemetry:
 
     def _merged(self, given: Settings) -> Settings:
         """Return the settings of a client with those that the broker decides. Raises Refused."""
+        if given.WhichOneof("pub_sub") is None:
+            raise GrpcError(
+                GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
+            )
         self._clients.take_settings(self.client, given)
         settings = Settings()
         settings.CopyFrom(given)
