@@ -41,7 +41,8 @@ class PopCounts:
 class InvisibleMessage:
     """A message that was popped and is invisible to the group."""
 
-    topic: Annotated[str, "where it lies: the topic, or a retry topic if it came again"]
+    topic: Annotated[str, "where it lies: its topic, or a retry topic if it came again"]
+    of_topic: Annotated[str, "the topic that was popped"]
     queue_id: Small
     offset: int  # in the queue
     log_offset: Annotated[int | None, "its place in the log; null: it could not be read"]

@@ -55,5 +55,9 @@ class TopicDetail(Topic):
     # What restores write permission; None where the name server does not withhold it
     withheld: str | None
     last_store_ms: Moment | None = None
+    popped_by: Annotated[
+        str | None, "of a retry topic for popped messages: the group to which they come again"
+    ] = None
+    popped_from: Annotated[str | None, "and the topic that it popped"] = None
     queues: list[Queue]
     readers: list[Reader]

@@ -55,6 +55,7 @@ async def test_invisible_messages_have_their_time_their_tries_and_their_client(c
     found = await invisible(cluster, "CG")
     assert found.messages[0] == InvisibleMessage(
         topic="orders",
+        of_topic="orders",
         queue_id=0,
         offset=0,
         log_offset=found.messages[0].log_offset,
@@ -147,7 +148,7 @@ async def test_without_a_broker_the_journey_says_what_the_files_know(process, cl
     directory = cluster._host.directory()
     told = [await asyncio.to_thread(journey, directory, FileFacts(directory), at) for at in offsets]
     assert [pop_stops(found)[0][1] for found in told] == ["done", "waiting"]
-    assert shown_journey(told[0]).picture[-1].title == "Popped by CG"
+    assert shown_journey(told[0]).picture[-1].title == "Popped"
 
 
 async def test_a_search_that_is_cut_says_what_it_did_not_read(cluster, client, monkeypatch):  # noqa: F811
@@ -157,11 +158,23 @@ async def test_a_search_that_is_cut_says_what_it_did_not_read(cluster, client, m
     at = (await cluster.search.in_queue("orders", 0, 0, 1)).messages[0].log_offset
     found = await cluster.store.journey_of(at)
     assert len(pop_stops(found)) == 1 and not found.complete
-    assert found.reason.startswith(
-        "of the revive log only the first records after the message were read, up to"
-    )
+    assert found.reason == "of the revive log at most 1 records after each of its records were read"
     monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 2)
     assert (await cluster.store.journey_of(at)).complete
+    monkeypatch.setattr(journey_pops, "POP_SECONDS", -1)
+    found = await cluster.store.journey_of(at)
+    assert found.reason == "of the revive log 0 records were read, and there are more"
+
+
+async def test_records_after_each_copy_of_a_message_are_read(process, cluster, client, monkeypatch):  # noqa: F811
+    await client.pop(count=1, invisible_ms=1_500)
+    await until(lambda: process.parts.in_flight.counts("CG").came_again == 1)
+    await client.pop(count=5, invisible_ms=60_000)
+    for _ in range(20):
+        await client.pop(count=1, invisible_ms=60_000)
+    at = (await cluster.search.in_queue("orders", 0, 0, 1)).messages[0].log_offset
+    monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 12)
+    assert len(pop_stops(await cluster.store.journey_of(at))) == 2
 
 
 async def test_the_state_of_the_revive_log(process, cluster, client):  # noqa: F811

@@ -563,6 +563,7 @@ class FakePops(_Part):
             messages=[
                 InvisibleMessage(
                     topic="orders" if number % 5 else f"%RETRY%{group}_orders",
+                    of_topic="orders",
                     queue_id=number % 4,
                     offset=40 + number,
                     log_offset=(40 + number) * 1_000 if number % 7 else None,

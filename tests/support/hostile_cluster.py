@@ -83,7 +83,7 @@ class HostilePops(FakePops):
     def invisible(self, group, after=None, limit=40) -> InvisibleMessages:
         found = super().invisible("billing", after, limit)
         messages = [
-            replace(message, topic=text, client=text, message_id=text)
+            replace(message, topic=text, of_topic=text, client=text, message_id=text)
             for text, message in zip(self._cluster.payloads, found.messages, strict=False)
         ]
         return replace(

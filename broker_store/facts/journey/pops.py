@@ -2,8 +2,8 @@
 
     timer topic, revive log ──► pop checkpoints that name the message ──► acknowledged, or came again
 
-The records after the message are read, oldest first: at most MAX_POP_RECORDS, with at most POP_SECONDS of
-processor time. What was not read is said.
+Pops of a message are stored after it, and mostly soon. So some records after each of its records are read:
+at most MAX_POP_RECORDS in all, with at most POP_SECONDS of processor time. What was not read is said.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ MAX_POPS = 64  # of one message that are shown
 POP_SECONDS = 0.25
 _TAGS = tuple(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)))
 _UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_END = 1 << 63  # of the log, whatever it holds
 _MAX_RECORD_BYTES = 64 << 10  # of one of the revive log; a larger one is none
 
 
@@ -73,24 +74,16 @@ def pops_of(directory: StoreDirectory, records: list[StoredMessage]) -> PopsOfMe
     """Return the pops of a message; `records` are all its records, of which each may have been popped."""
     places = {(one.topic, one.queue_id, one.queue_offset) for one in records if one.topic != TIMER_TOPIC}
     found: dict[PopKey, MessagePop] = {}
-    last: StoredMessage | None = None
-    with _Reading(directory, min(one.log_offset for one in records)) as reading:
+    with _Reading(directory, sorted({one.log_offset for one in records})) as reading:
         for stored in reading.records({topic for topic, _, _ in places}):
-            last = stored
             _take(stored, places, found)
             if len(found) > MAX_POPS:
                 break
     pops = sorted(found.values(), key=lambda pop: pop.stored.log_offset)
-    return PopsOfMessage(pops[:MAX_POPS], _doubt(reading.left_out, len(found), last))
-
-
-def _doubt(is_cut: bool, pops: int, last: StoredMessage | None) -> str:
-    if pops > MAX_POPS:
-        return f"it was popped more than {MAX_POPS} times"
-    if not is_cut:
-        return ""
-    until = "" if last is None else f", up to {clock_text(last.store_timestamp)}"
-    return f"of the revive log only the first records after the message were read{until}"
+    doubt = reading.doubt
+    if len(pops) > MAX_POPS:
+        doubt = f"it was popped more than {MAX_POPS} times"
+    return PopsOfMessage(pops[:MAX_POPS], doubt)
 
 
 def _take(stored: StoredMessage, places: set[tuple[str, int, int]], found: dict[PopKey, MessagePop]) -> None:
@@ -117,15 +110,18 @@ def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | None:
 
 
 class _Reading:
-    """Reads the records of the revive log from a place of the log on, in the order of the log. `left_out` is
-    True if a limit ended it."""
+    """Reads records of the revive log that follow some places of the log, in the order of the log. `doubt`
+    says what was not read; empty if all were."""
 
-    def __init__(self, directory: StoreDirectory, log_offset: int):
-        self._directory, self._from = directory, log_offset
+    def __init__(self, directory: StoreDirectory, log_offsets: list[int]):
+        self._directory, self._starts = directory, log_offsets
+        self._per_start = max(1, MAX_POP_RECORDS // len(log_offsets))
+        self._queues = [(TIMER_TOPIC, 0)]
+        self._queues += [queue for queue in directory.queues() if queue[0].startswith(REVIVE_PREFIX)]
         self._files = directory.log_files()
         self._readers: dict[Path, Reader] = {}
         self._open = ExitStack()
-        self.left_out = False
+        self.doubt = ""
 
     def __enter__(self) -> _Reading:
         return self
@@ -142,7 +138,7 @@ class _Reading:
             if not number % 64:
                 throttle.pause()
                 if time.thread_time() > until_s:
-                    self.left_out = True
+                    self.doubt = f"of the revive log {number:,} records were read, and there are more"
                     return
             raw = self._bytes_at(log_offset, size)
             if not any(needle in raw for needle in needles):
@@ -159,37 +155,49 @@ class _Reading:
                 yield stored
 
     def _places(self) -> list[tuple[int, int]]:
-        """Return place and size of records with the tags of the revive log, in the order of the log."""
-        queues = [(TIMER_TOPIC, 0)]
-        queues += [queue for queue in self._directory.queues() if queue[0].startswith(REVIVE_PREFIX)]
-        found: list[tuple[int, int]] = []
-        end = 1 << 63
-        for topic, queue_id in queues:
-            of_queue, is_whole = self._places_of(topic, queue_id)
-            found += of_queue
-            if not is_whole and of_queue:
-                end = min(end, of_queue[-1][0])
-        found.sort()
-        known = [place for place in found if place[0] <= end][:MAX_POP_RECORDS]
-        self.left_out = len(known) < len(found) or end < 1 << 63
-        return known
+        """Return place and size of the records that are read, in the order of the log."""
+        found: dict[int, int] = {}
+        read_to = self._starts[0]  # all records up to it are read
+        for start in self._starts:
+            places, end = self._places_after(start)
+            found |= places
+            if start <= read_to:
+                read_to = max(read_to, end)
+        if read_to < _END:
+            self.doubt = (
+                f"of the revive log at most {self._per_start:,} records after each of its records were read"
+            )
+        return sorted(found.items())
 
-    def _places_of(self, topic: str, queue_id: int) -> tuple[list[tuple[int, int]], bool]:
-        """Return the first places of one queue, and whether these are all."""
+    def _places_after(self, start: int) -> tuple[dict[int, int], int]:
+        """Return places and sizes of records with the tags of the revive log after a place of the log, and
+        up to where these are all."""
+        found: list[tuple[int, int]] = []
+        end = _END
+        for topic, queue_id in self._queues:
+            of_queue = self._places_of(topic, queue_id, start)
+            found += of_queue
+            if len(of_queue) > self._per_start:
+                end = min(end, of_queue[-1][0])
+        found = sorted(place for place in found if place[0] < end)
+        if len(found) > self._per_start:
+            end = found[self._per_start][0]
+        return dict(found[: self._per_start]), end
+
+    def _places_of(self, topic: str, queue_id: int, start: int) -> list[tuple[int, int]]:
+        """Return the places of one queue, at most one more than are read."""
         queue = self._directory.queue_units(topic, queue_id)
         found: list[tuple[int, int]] = []
-        for piece in queue.pieces(queue.first_at(self._from)):
+        for piece in queue.pieces(queue.first_at(start)):
             units = piece[: len(piece) // _UNITS.itemsize * _UNITS.itemsize].view(_UNITS)
             ends = np.flatnonzero(units["size"] <= 0)
             is_last = len(ends) > 0
             units = units[: ends[0]] if is_last else units
             units = units[np.isin(units["tags_code"], _TAGS) & (units["size"] <= _MAX_RECORD_BYTES)]
             found += zip(units["log_offset"].tolist(), units["size"].tolist(), strict=True)
-            if len(found) > MAX_POP_RECORDS:
-                return found[:MAX_POP_RECORDS], False
-            if is_last:
+            if is_last or len(found) > self._per_start:
                 break
-        return found, True
+        return found[: self._per_start + 1]
 
     def _bytes_at(self, log_offset: int, size: int) -> bytes:
         for base, length, path in self._files:

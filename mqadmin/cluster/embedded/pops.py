@@ -9,7 +9,7 @@ from broker_store.broker.pop.in_flight import OpenPop
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NotFoundError
 from broker_store.formats import record
-from broker_store.formats.names import RETRY_PREFIX, pop_retry_splits
+from broker_store.formats.names import RETRY_PREFIX, pop_retry_splits, popped_topic
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.rest.problems import Problem
 from broker_store.server.parts import BrokerParts
@@ -159,6 +159,7 @@ def _message(store: Store, key: _Key, pop: OpenPop) -> InvisibleMessage:
     )
     return InvisibleMessage(
         topic=given.topic,
+        of_topic=popped_topic(given.topic, given.group),
         queue_id=given.queue_id,
         offset=key.offset,
         log_offset=None if stored is None else stored.log_offset,

@@ -17,6 +17,7 @@ from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.pops import popped_from
 from mqadmin.cluster.protocol import Topics
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 
@@ -108,6 +109,7 @@ class EmbeddedTopics(Topics):
         config = config_of(parts, name)
         groups = sorted({*parts.offsets.groups_of_topic(name), *parts.clients.groups_of_topic(name)})
         queues = [self._queue(name, queue_id) for queue_id in queue_ids_of(parts, config)]
+        popped_by, popped_of = popped_from(parts, name) or (None, None)
         store_times = [queue.last_store_ms for queue in queues if queue.last_store_ms is not None]
         return TopicDetail(
             **fields_of(self._row(config)) | {"groups": len(groups)},
@@ -115,6 +117,8 @@ class EmbeddedTopics(Topics):
             is_writable=config.writable,
             withheld=write_routes.remedy(parts) if write_routes.is_topic_withheld(parts, config) else None,
             last_store_ms=max(store_times, default=None),
+            popped_by=popped_by,
+            popped_from=popped_of,
             queues=queues,
             readers=[
                 Reader(

@@ -23,6 +23,7 @@ SHORT: dict[StopKind, str] = {
     "queue": "Queue",
     "index": "Index",
     "group": "Readers",
+    "pop": "Popped",
     "trace": "Traces",
 }
 # Of several stops of a kind the picture shows one, in the worst of their states.
