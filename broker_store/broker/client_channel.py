@@ -3,7 +3,7 @@ them to the server, which writes to them (`server.channel.Channel`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker_store.protocol.command import Command
@@ -29,8 +29,8 @@ class ClientChannel(Protocol):
     def write(self, command: Command) -> None:
         """Write a command."""
 
-    def write_bytes(self, *pieces: bytes) -> None:
-        """Write whole frames, in pieces."""
+    def write_all(self, commands: Sequence[Command]) -> None:
+        """Write commands, together."""
 
     async def request(self, command: Command, timeout: float) -> Command:
         """Send a command and return its answer. Raises TimeoutError after `timeout` seconds."""

@@ -29,7 +29,7 @@ import ipaddress
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -37,7 +37,7 @@ from broker_store.errors import ProtocolError
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
-from broker_store.protocol.framing import frame_head
+from broker_store.protocol.framing import encode_frame, frame_head
 
 log = logging.getLogger(__name__)
 
@@ -322,6 +322,10 @@ class Channel(asyncio.Protocol):
             self.write_bytes(head, command.body)
         else:
             self.write_bytes(head + command.body)
+
+    def write_all(self, commands: Sequence[Command]) -> None:
+        """Write commands, together."""
+        self.write_bytes(*map(encode_frame, commands))
 
     def write_bytes(self, *pieces: bytes) -> None:
         """Write one whole frame, in pieces."""

@@ -12,13 +12,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from broker_store.broker import flow, half_message
+from broker_store.broker import flow
 from broker_store.broker.topics import MULTI_TAG, TooManyTopicsError, TopicConfig
 from broker_store.config.broker import BrokerSettings
 from broker_store.errors import NameError_
-from broker_store.formats import properties, recall_handle, record
+from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX
-from broker_store.formats.recall_handle import RecallHandle
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, HALF_TOPIC, PERM_WRITE
 from broker_store.messages import Message, PutResult, PutStatus
@@ -32,7 +31,7 @@ from broker_store.server.handler import FAQ, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.unique_ids import UniqueIds, find_unique_key
-from broker_store.server.waiting import delay_level, make_wait
+from broker_store.server.waiting import delay_level, make_half, make_wait, recall_handle_of
 
 SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 TRANSACTION_BITS = 0xC
@@ -157,7 +156,7 @@ class Produce:
             refusal.fields = self._region_fields
             raise
         if message.topic == TIMER_TOPIC:
-            handle = self._recall_handle(message, header.topic, unique_key)
+            handle = recall_handle_of(self._parts, message, header.topic, unique_key)
             self._group.add(
                 message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True
             )
@@ -288,12 +287,7 @@ class Produce:
         level = delay_level(pairs)
         half = pairs.get(properties.TRANSACTION_PREPARED, "").lower() == "true"
         if half and not (header.reconsume_times > 0 and level > 0):
-            if self._parts.settings.reject_transaction_message:
-                remark = (
-                    f"the broker[{self._parts.settings.broker_ip1}] sending transaction message is forbidden"
-                )
-                raise Refusal(ResponseCode.NO_PERMISSION, remark, "transaction")
-            half_message.prepare(message)
+            make_half(self._parts, message)
             return
         if header.sys_flag & TRANSACTION_BITS:
             remark = (
@@ -357,15 +351,6 @@ class Produce:
             value=self._store.appender.busy_took_ms,
             limit=limit_ms,
         )
-
-    def _recall_handle(self, message: Message, topic: str, unique_key: str) -> str | None:
-        """Return the handle by which a producer recalls a timer message; None for a message of a retry
-        topic."""
-        out_ms = properties.get(message.properties, properties.TIMER_OUT_MS)
-        if out_ms is None or topic.startswith(RETRY_PREFIX):
-            return None
-        handle = RecallHandle(topic, self._parts.broker_name, str(int(out_ms) + 1), unique_key)
-        return recall_handle.encode(handle)
 
     def _timer_stored(
         self, context: tuple[Command, Channel, str, int, str | None], result: PutResult

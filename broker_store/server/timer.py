@@ -19,6 +19,7 @@ from broker_store.server.send_group import SENT, SendGroup
 from broker_store.server.waiting import make_wait
 
 RECALL_TAG = "_RECALL_TAG_"
+NOT_RECALLED = "recall failed, execute error"
 
 
 class TimerHandlers:
@@ -37,94 +38,17 @@ class TimerHandlers:
         the slot is delivered."""
         region = {"MSG_REGION": self._parts.settings.region_id}
         try:
-            message, unique_key = self._request_to_delete(command, channel)
+            header = read_header(RequestCode.RECALL_MESSAGE, command.fields)
+            message, unique_key = request_to_recall(
+                self._parts, header.topic, header.recall_handle, header.producer_group, channel.remote_host
+            )
         except Refusal as refusal:
             refusal.fields = region
             raise
         result = await self._group.put(message)
         if result.status not in SENT:
-            return command.answer(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", region)
+            return command.answer(ResponseCode.SYSTEM_ERROR, NOT_RECALLED, region)
         return command.answer(0, None, region | {"msgId": unique_key})
-
-    def _request_to_delete(self, command: Command, channel: Channel) -> tuple[Message, str]:
-        """Return the request to delete, and the unique key of the message. Raises Refusal; checks are in
-        Apache's order."""
-        parts = self._parts
-        header = read_header(RequestCode.RECALL_MESSAGE, command.fields)
-        if not parts.settings.recall_message_enable:
-            raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden", "recall")
-        if parts.store_settings.broker_role == "SLAVE":
-            raise Refusal(
-                ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
-            )
-        if (
-            not parts.settings.broker_permission & PERM_WRITE
-            and not parts.settings.allow_recall_when_broker_not_writeable
-        ):
-            raise Refusal(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
-            )
-        if parts.topics.get(header.topic) is None:
-            raise Refusal(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"recall failed, the topic[{header.topic:.127}] not exist",
-                "recall",
-            )
-        handle = self._handle(header.recall_handle, header.topic)
-        now_ms = parts.clock()
-        stated: dict[str, str] = {
-            properties.TAGS: RECALL_TAG,
-            # The default format of 5.5; a topic and + may precede the key.
-            properties.TIMER_DELETE_KEY: handle.unique_key,
-            properties.UNIQUE_KEY: handle.unique_key,
-            properties.TIMER_DELIVER_MS: handle.time_ms,
-            "BORN_TIMESTAMP": str(now_ms),
-        }
-        if header.producer_group:
-            stated[properties.PRODUCER_GROUP] = header.producer_group
-        try:
-            encoded = properties.encode(stated)
-            message = Message(
-                handle.topic,
-                0,
-                b"0",
-                encoded,
-                born_timestamp=now_ms,
-                born_host=channel.remote_host,
-                store_host=parts.endpoint.store_host,
-            )
-            make_wait(parts, message, stated)
-        except (FormatError, Refusal):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error", "recall") from None
-        return message, handle.unique_key
-
-    def _handle(self, text: str, topic: str) -> RecallHandle:
-        """Return a handle of this broker and topic whose message still waits. Raises Refusal."""
-        try:
-            handle = recall_handle.decode(text)
-        except FormatError as error:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error), "recall") from None
-        if handle.topic != topic:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match", "recall")
-        if handle.broker_name != self._parts.broker_name:
-            raise Refusal(
-                ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall"
-            )
-        time_ms = (
-            int(handle.time_ms)
-            if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19
-            else -1
-        )
-        ahead_ms, limit_ms = time_ms - self._parts.clock(), self._parts.settings.timer_max_delay_sec * 1000
-        if not 0 < ahead_ms < limit_ms:
-            raise Refusal(
-                ResponseCode.ILLEGAL_OPERATION,
-                "recall failed, timestamp invalid",
-                "recall",
-                value=ahead_ms,
-                limit=limit_ms,
-            )
-        return handle
 
     def check_point(self, command: Command, channel: Channel) -> Command:
         if not self._parts.timer.enabled:
@@ -135,3 +59,87 @@ class TimerHandlers:
         if not self._parts.timer.enabled:
             return command.answer(ResponseCode.SYSTEM_ERROR, "The timerMessageStore is null")
         return command.answer(0, None, None, fastjson.dumps(self._parts.timer.waiting.metrics_json()))
+
+
+def request_to_recall(
+    parts: BrokerParts,
+    topic: str,
+    handle_text: str,
+    producer_group: str | None,
+    remote_host: tuple[bytes, int],
+) -> tuple[Message, str]:
+    """Return the request to delete the message of a handle, and that message's unique key. Raises Refusal;
+    checks are in Apache's order."""
+    if not parts.settings.recall_message_enable:
+        raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden", "recall")
+    if parts.store_settings.broker_role == "SLAVE":
+        raise Refusal(
+            ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
+        )
+    if (
+        not parts.settings.broker_permission & PERM_WRITE
+        and not parts.settings.allow_recall_when_broker_not_writeable
+    ):
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available", "recall"
+        )
+    if parts.topics.get(topic) is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"recall failed, the topic[{topic:.127}] not exist",
+            "recall",
+        )
+    handle = _still_waiting(parts, handle_text, topic)
+    now_ms = parts.clock()
+    stated: dict[str, str] = {
+        properties.TAGS: RECALL_TAG,
+        # The default format of 5.5; a topic and + may precede the key.
+        properties.TIMER_DELETE_KEY: handle.unique_key,
+        properties.UNIQUE_KEY: handle.unique_key,
+        properties.TIMER_DELIVER_MS: handle.time_ms,
+        "BORN_TIMESTAMP": str(now_ms),
+    }
+    if producer_group:
+        stated[properties.PRODUCER_GROUP] = producer_group
+    try:
+        encoded = properties.encode(stated)
+        message = Message(
+            handle.topic,
+            0,
+            b"0",
+            encoded,
+            born_timestamp=now_ms,
+            born_host=remote_host,
+            store_host=parts.endpoint.store_host,
+        )
+        make_wait(parts, message, stated)
+    except (FormatError, Refusal):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, NOT_RECALLED, "recall") from None
+    return message, handle.unique_key
+
+
+def _still_waiting(parts: BrokerParts, text: str, topic: str) -> RecallHandle:
+    """Return a handle of this broker and topic whose message still waits. Raises Refusal."""
+    try:
+        handle = recall_handle.decode(text)
+    except FormatError as error:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error), "recall") from None
+    if handle.topic != topic:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match", "recall")
+    if handle.broker_name != parts.broker_name:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available", "recall")
+    time_ms = (
+        int(handle.time_ms)
+        if handle.time_ms.isascii() and handle.time_ms.isdigit() and len(handle.time_ms) < 19
+        else -1
+    )
+    ahead_ms, limit_ms = time_ms - parts.clock(), parts.settings.timer_max_delay_sec * 1000
+    if not 0 < ahead_ms < limit_ms:
+        raise Refusal(
+            ResponseCode.ILLEGAL_OPERATION,
+            "recall failed, timestamp invalid",
+            "recall",
+            value=ahead_ms,
+            limit=limit_ms,
+        )
+    return handle

@@ -1,11 +1,13 @@
-"""The end of a transaction by its producer, and the check of a half message at the producer: 37, 39, 323
-(docs/spec/store-behaviour.md section 10)."""
+"""The end of a transaction by its producer, for both ports, and the check of a half message at the producer:
+37, 39, 323 (docs/spec/store-behaviour.md section 10)."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import itertools
+from collections.abc import Callable
+from typing import NamedTuple
 
 from broker_store.broker import half_message
 from broker_store.broker.client_channel import ClientChannel
@@ -16,7 +18,6 @@ from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
 from broker_store.messages import Message, PutResult
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Handlers, Refusal
@@ -30,12 +31,105 @@ MAX_UNSENT_TO_ASK_BYTES = 256 << 10
 NOTHING_SET = "not set any response code"  # Apache's remark in answers where it set none
 
 
+class EndOfTransaction(NamedTuple):
+    """The word of a producer: which half it means, and what becomes of it (8 to commit, 12 to roll back)."""
+
+    group: str
+    half_offset: int  # in the queue of half messages
+    log_offset: int
+    resolution: int
+    is_answer_to_check: bool
+    unique_key: str | None = None  # None if the producer does not state it
+
+
+class TransactionEnds:
+    """Ends half messages, by the word of producers of both ports."""
+
+    def __init__(self, parts: BrokerParts, group: SendGroup):
+        self._parts, self._group = parts, group
+        self._transactions = parts.transactions
+
+    def end(self, word: EndOfTransaction, remote: str, done: Callable[[int, str | None], None]) -> bool:
+        """End a half message, and call `done` with a response code and a remark when that is stored. Return
+        False if the half is read from disk before. `remote` is the address of the producer."""
+
+        def found(half: record.StoredMessage | None) -> None:
+            try:
+                self._end(word, half, remote, done)
+            except Refusal as refusal:
+                self._parts.statistics.refuse(
+                    refusal.cause,
+                    value=refusal.value,
+                    limit=refusal.limit,
+                    who=remote,
+                    said=refusal.remark,
+                )
+                done(refusal.code, refusal.remark)
+
+        return self._transactions.find(word.half_offset, found)
+
+    def _end(
+        self,
+        word: EndOfTransaction,
+        half: record.StoredMessage | None,
+        remote: str,
+        done: Callable[[int, str | None], None],
+    ) -> None:
+        """End a half message. Raises Refusal; then it is as it was."""
+        if half is None or word.unique_key not in (None, half.unique_key):
+            raise _wrong("Find prepared transaction message failed")
+        if half.properties.get(properties.PRODUCER_GROUP) != word.group:
+            raise _wrong("The producer group wrong")
+        if half.log_offset != word.log_offset:
+            raise _wrong("The transaction state table offset wrong")
+        if not word.is_answer_to_check and (late := self._transactions.lateness(half)) is not None:
+            raise Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                "Message commit fail because of check immunity time",
+                "late end of transaction",
+                value=late[0],
+                limit=late[1],
+            )
+        if not self._transactions.begin_end(half):
+            done(0, None)
+            return
+        if word.resolution == record.TRANSACTION_ROLLBACK:
+            self._transactions.end(half, committed=False)
+            done(0, NOTHING_SET)
+            return
+        message = half_message.committed(half)
+        if message is None:
+            self._transactions.abandon_end(half)
+            raise _wrong("the half message does not name its topic and queue")
+        try:
+            make_wait(self._parts, message, half.properties)
+        except Refusal:
+            self._transactions.abandon_end(half)
+            raise
+        self._group.add(message, self._committed, (half, done))
+
+    def _committed(
+        self, context: tuple[record.StoredMessage, Callable[[int, str | None], None]], result: PutResult
+    ) -> None:
+        half, done = context
+        code, remark = ANSWERS[result.status]
+        if result.status in SENT:
+            self._transactions.end(half, committed=True)
+        else:
+            self._transactions.abandon_end(half)
+        done(code, remark)
+
+
+def _wrong(remark: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark, "end of transaction")
+
+
 class TransactionHandlers:
     """The handlers of transactions. The errors of oneway requests, which have no answer, are counted."""
 
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
-        self._transactions = parts.transactions
+        self.ends = TransactionEnds(parts, group)
         self._turns = itertools.count()
         parts.transactions.ask, parts.transactions.can_ask = self.ask, self.can_ask
 
@@ -57,76 +151,25 @@ class TransactionHandlers:
                 header.commit_or_rollback,
                 "8 to commit, 12 to roll back, 0 when it is not known",
             )
-        at_once = True
+        is_held = False
 
-        def found(half: record.StoredMessage | None) -> None:
-            if not at_once:
+        def done(code: int, remark: str | None) -> None:
+            if is_held:
                 channel.release()
-            answer = self._end(command, channel, header, half)
-            if answer is not None:
-                self._answer(command, channel, answer)
+            if not command.is_oneway and not channel.closed:
+                channel.write(command.answer(code, remark))
 
-        if not self._transactions.find(header.tran_state_table_offset, found):
-            at_once = False
+        word = EndOfTransaction(
+            header.producer_group,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            header.commit_or_rollback,
+            header.from_transaction_check,
+        )
+        if not self.ends.end(word, channel.remote, done):
+            is_held = True
             channel.hold()
         return None
-
-    def _end(
-        self, command: Command, channel: Channel, header, half: record.StoredMessage | None
-    ) -> Command | None:
-        """End a half message. Return the answer, None if it follows after the commit is stored."""
-        if half is None:
-            return self._wrong(command, channel, "Find prepared transaction message failed")
-        if half.properties.get(properties.PRODUCER_GROUP) != header.producer_group:
-            return self._wrong(command, channel, "The producer group wrong")
-        if half.log_offset != header.commit_log_offset:
-            return self._wrong(command, channel, "The transaction state table offset wrong")
-        if not header.from_transaction_check and (late := self._transactions.lateness(half)) is not None:
-            remark = "Message commit fail because of check immunity time"
-            self._parts.statistics.refuse(
-                "late end of transaction", value=late[0], limit=late[1], who=channel.remote, said=remark
-            )
-            return command.answer(ResponseCode.ILLEGAL_OPERATION, remark)
-        if not self._transactions.begin_end(half):
-            return command.answer(0, None)
-        if header.commit_or_rollback == record.TRANSACTION_ROLLBACK:
-            self._transactions.end(half, committed=False)
-            return command.answer(0, NOTHING_SET)
-        message = half_message.committed(half)
-        if message is None:
-            self._transactions.abandon_end(half)
-            return self._wrong(command, channel, "the half message does not name its topic and queue")
-        try:
-            make_wait(self._parts, message, half.properties)
-        except Refusal as refusal:
-            self._transactions.abandon_end(half)
-            self._parts.statistics.refuse(
-                refusal.cause,
-                value=refusal.value,
-                limit=refusal.limit,
-                who=channel.remote,
-                said=refusal.remark,
-            )
-            return command.answer(refusal.code, refusal.remark)
-        self._group.add(message, self._committed, (command, channel, half))
-        return None
-
-    def _wrong(self, command: Command, channel: Channel, remark: str) -> Command:
-        self._parts.statistics.refuse("end of transaction", who=channel.remote, said=remark)
-        return command.answer(ResponseCode.SYSTEM_ERROR, remark)
-
-    def _committed(self, context: tuple[Command, Channel, record.StoredMessage], result: PutResult) -> None:
-        command, channel, half = context
-        code, remark = ANSWERS[result.status]
-        if result.status in SENT:
-            self._transactions.end(half, committed=True)
-        else:
-            self._transactions.abandon_end(half)
-        self._answer(command, channel, command.answer(code, remark))
-
-    def _answer(self, command: Command, channel: Channel, answer: Command) -> None:
-        if not command.is_oneway and not channel.closed:
-            channel.write(answer)
 
     def can_ask(self, group: str) -> bool:
         producers = self._parts.clients.producers(group)
@@ -137,7 +180,7 @@ class TransactionHandlers:
     def ask(self, asked: list[Asked]) -> None:
         """Ask about each half message at one producer of its group, a different one each time. Without a
         producer that reads its connection nothing is sent."""
-        questions: dict[ClientChannel, list[bytes]] = {}
+        questions: dict[ClientChannel, list[Command]] = {}
         for half, copy, result in asked:
             stated = half.properties
             channel = self._reader(stated.get(properties.PRODUCER_GROUP, ""))
@@ -148,9 +191,9 @@ class TransactionHandlers:
                     half.unique_key or None,
                     result,
                 )
-                questions.setdefault(channel, []).append(encode_frame(question))
-        for channel, frames in questions.items():
-            channel.write_bytes(*frames)
+                questions.setdefault(channel, []).append(question)
+        for channel, commands in questions.items():
+            channel.write_all(commands)
 
     def _reader(self, group: str) -> ClientChannel | None:
         producers = self._parts.clients.producers(group)
@@ -190,6 +233,6 @@ class TransactionHandlers:
             )
         result = await self._group.put(half_message.resumed(given_up))
         if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
-            self._transactions.prepared(topic)
+            self._parts.transactions.prepared(topic)
         code, remark = ANSWERS[result.status]
         return command.answer(code, remark)

@@ -1,11 +1,13 @@
-"""Messages that wait for a delay level or a time of delivery."""
+"""Messages that wait: for a delay level, a time of delivery, or the end of their transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_store.broker import timer_request
-from broker_store.formats import properties
+from broker_store.broker import half_message, timer_request
+from broker_store.formats import properties, recall_handle
+from broker_store.formats.names import RETRY_PREFIX
+from broker_store.formats.recall_handle import RecallHandle
 from broker_store.messages import Message, PutStatus
 from broker_store.protocol.codes import ResponseCode
 from broker_store.server.handler import Refusal
@@ -22,6 +24,24 @@ def make_wait(parts: BrokerParts, message: Message, pairs: Mapping[str, str]) ->
         status = parts.timer.admission.schedule(message, pairs)
         if status is not None:
             raise _timer_refusal(parts, status)
+
+
+def make_half(parts: BrokerParts, message: Message) -> None:
+    """Change a message to the half of a transaction. Raises Refusal if the broker takes none."""
+    settings = parts.settings
+    if settings.reject_transaction_message:
+        remark = f"the broker[{settings.broker_ip1}] sending transaction message is forbidden"
+        raise Refusal(ResponseCode.NO_PERMISSION, remark, "transaction")
+    half_message.prepare(message)
+
+
+def recall_handle_of(parts: BrokerParts, message: Message, topic: str, unique_key: str) -> str | None:
+    """Return the handle by which a producer recalls a timer message of `topic`; None for a message that waits
+    for no time, and for one of a retry topic."""
+    out_ms = properties.get(message.properties, properties.TIMER_OUT_MS)
+    if out_ms is None or topic.startswith(RETRY_PREFIX):
+        return None
+    return recall_handle.encode(RecallHandle(topic, parts.broker_name, str(int(out_ms) + 1), unique_key))
 
 
 def _timer_refusal(parts: BrokerParts, status: PutStatus) -> Refusal:

@@ -39,6 +39,9 @@ class FakeChannel:
     def write_bytes(self, *pieces: bytes) -> None:
         self.answers += self._connection.receive(b"".join(pieces))
 
+    def write_all(self, commands) -> None:
+        self.write_bytes(*map(encode_frame, commands))
+
     def hold(self) -> None:
         self.held += 1
 
