@@ -98,6 +98,7 @@ class Router:
         self.pop_acks = PopAcks(parts)
         self.consume.on_arrived = self.pops.waiting.arrived
         self.clients = ClientHandlers(parts)
+        self.transactions = TransactionHandlers(parts, parts.sends)
         query = Query(parts)
         self._handlers = {
             **{int(code): self.produce.send for code in SEND_CODES},
@@ -110,7 +111,7 @@ class Router:
             **Retries(parts, parts.sends).handlers(),
             **Locks(parts).handlers(),
             **Replies(parts, parts.sends).handlers(),
-            **TransactionHandlers(parts, parts.sends).handlers(),
+            **self.transactions.handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),
             **self.clients.handlers(),
             **RequestModeHandlers(parts).handlers(),

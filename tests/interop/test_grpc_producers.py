@@ -2,6 +2,7 @@
 protocol that receive what they sent."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -17,7 +18,10 @@ MESSAGES = 400
 def broker(tmp_path):
     clients.require(clients.JAVA_5)
     port, _ = free_ports()
-    running = OurBroker(tmp_path / "data", arguments=("--no-web", "--grpc-port", str(port)))
+    settings = {
+        "recallMessageEnable": "true", "transactionTimeOut": 1000, "transactionCheckInterval": 1000,
+    }  # fmt: skip
+    running = OurBroker(tmp_path / "data", settings, arguments=("--no-web", "--grpc-port", str(port)))
     running.grpc = f"127.0.0.1:{port}"
     try:
         yield running.start()
@@ -40,7 +44,7 @@ def reader(broker, tmp_path):
 def create(broker, topic, kind="NORMAL"):
     async def ask():
         async with Admin(broker.nameserver) as admin:
-            await admin.create_topic(topic, read_queues=4, write_queues=4, attributes={"+message.type": kind})
+            await admin.create_topic(topic, read_queues=4, write_queues=4, attributes={"message.type": kind})
 
     asyncio.run(ask())
 
@@ -53,3 +57,67 @@ def test_what_a_producer_sends_is_stored_once(kind, broker, tmp_path):
     assert len(sent) == MESSAGES and not [line for line in sent if "error" in line]
     found = stored(broker, "Normal", tmp_path)
     assert {key: line["id"] for key, line in found.items()} == {line["key"]: line["id"] for line in sent}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_of_a_group_are_stored_in_order(kind, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Ordered", "FIFO")
+    sent = program.run("send", topic="Ordered", n=60, groups=6)
+    assert len(sent) == 60 and not [line for line in sent if "error" in line]
+    places: dict[int, list[tuple[int, int, int]]] = {}
+    for line in stored(broker, "Ordered", tmp_path).values():
+        number = int(line["number"])
+        places.setdefault(number % 6, []).append((number, line["queue"], line["offset"]))
+    for group in places.values():
+        group.sort()
+        assert len({queue for _, queue, _ in group}) == 1
+        assert [offset for *_, offset in group] == sorted(offset for *_, offset in group)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_delayed_messages_come_at_their_time(kind, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Delayed", "DELAY")
+    due_ms = int(time.time() * 1_000) + 6_000
+    sent = program.run("send", topic="Delayed", n=20, deliver_at=due_ms)
+    assert len(sent) == 20 and not [line for line in sent if "error" in line]
+    recalled = set()
+    if kind == clients.JAVA_GRPC:
+        (line,) = program.run("recall", topic="Delayed", handle=sent[0]["handle"])
+        assert line["recalled"] == sent[0]["id"]
+        recalled.add(sent[0]["key"])
+    java = reader(broker, tmp_path)
+    consumer = java.start("consume", group="readers", topics="Delayed")
+    try:
+        lines = consumer.until(
+            lambda lines: len([line for line in lines if "key" in line]) >= 20 - len(recalled), 60
+        )
+    finally:
+        consumer.kill()
+    came = [line for line in lines if "key" in line]
+    assert {line["key"] for line in came} == {line["key"] for line in sent} - recalled
+    assert all(0 <= line["store_time"] - due_ms <= 1_000 for line in came)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transactions_end_by_their_producer_or_by_a_check(kind, broker, tmp_path):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Transactions", "TRANSACTION")
+    producer = program.start("transact", topic="Transactions", n=40)
+    keys = [f"rkey{number}" for number in range(40)]
+    kept = {key for number, key in enumerate(keys) if number % 4 in (0, 2)}
+    unsure = {key for number, key in enumerate(keys) if number % 4 in (2, 3)}
+    try:
+        lines = producer.until(
+            lambda lines: {line["asked"] for line in lines if "asked" in line} >= unsure, 90
+        )
+        assert {line["topic"] for line in lines if "asked" in line} == {"Transactions"}
+        found: dict[str, dict] = {}
+        deadline = time.monotonic() + 60
+        while found.keys() != kept and time.monotonic() < deadline:
+            found = stored(broker, "Transactions", tmp_path)
+        assert found.keys() == kept
+        producer.finish()
+    finally:
+        producer.kill()

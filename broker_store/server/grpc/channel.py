@@ -225,6 +225,12 @@ class GrpcChannel(asyncio.Protocol):
         """Return True if the client does not read what it was sent, or does not open its windows."""
         return self._is_paused or self.connection.queued > HIGH_WATER_BYTES
 
+    @property
+    def unsent(self) -> int:
+        """Return the bytes that were written and that the client has not taken yet."""
+        written = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        return written + self.connection.queued
+
     def when_resumed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the client reads again; never if the connection ends first."""
         self._resumed.append(callback)

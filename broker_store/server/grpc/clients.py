@@ -7,7 +7,7 @@ that it terminates, or after two minutes without a heartbeat.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.filters import FilterError
@@ -17,10 +17,13 @@ from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import LANGUAGES, VERSION, Command
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, FilterType, Settings
+from broker_store.protocol.grpc.v2.service_pb2 import TelemetryCommand
 from broker_store.protocol.http2.fields import Fields
 from broker_store.server.channel import RequestTimeout
 from broker_store.server.client_handlers import ClientHandlers
-from broker_store.server.grpc.names import check_group_name, check_topic_name, full_name
+from broker_store.server.grpc.channel import GrpcChannel
+from broker_store.server.grpc.names import check_group_name, check_topic_name, check_user_topic, full_name
+from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.statuses import Refused, refused_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
@@ -38,47 +41,66 @@ _CONSUMERS = {
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
 }
 MAX_SUBSCRIPTIONS = 1_000
+MAX_TOPICS = 1_000  # of a producer
 
 
 class GrpcClient:
     """A client, as the broker's tables have it: they write to it as to a connection of the broker port. `end`
-    ends its Telemetry."""
+    ends its Telemetry, `questions` are what it is asked by that."""
 
     __slots__ = (
-        "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "_end",
+        "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "questions",
+        "_channel", "_end",
     )  # fmt: skip
 
-    def __init__(self, fields: Fields, remote: str, end: Callable[[], None]):
+    def __init__(
+        self,
+        fields: Fields,
+        channel: GrpcChannel,
+        questions: Questions | None = None,
+        end: Callable[[], None] = lambda: None,
+    ):
         self.client_id = fields.get(CLIENT_ID, "")
         language = fields.get(_LANGUAGE, "").upper()
         language = _LANGUAGE_NAMES.get(language, language)
         self.language = language if language in LANGUAGES else "OTHER"
         self.version = version_number(fields.get(_VERSION, ""))
-        self.remote = remote
+        self.remote = channel.remote
         self.closed = False
         self.settings = Settings()
         self.settings_ms = 0  # when they came
+        self.questions = questions
+        self._channel = channel
         self._end = end
 
     @property
     def paused(self) -> bool:
-        return False
+        return self._channel.paused
 
     @property
     def unsent(self) -> int:
-        return 0
+        return self._channel.unsent
 
     def when_resumed(self, callback: Callable[[], None]) -> None:
-        callback()
+        self._channel.when_resumed(callback)
 
     def write(self, command: Command) -> None:
-        """Write nothing: what the broker notifies clients of the broker port of, gRPC has no command for."""
+        if self.questions is not None:
+            self.questions.write(command)
 
-    def write_bytes(self, *pieces: bytes) -> None:
-        self.write(Command(0))
+    def write_all(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self.write(command)
 
     async def request(self, command: Command, timeout: float) -> Command:
-        raise RequestTimeout(f"client {self.client_id:.120} is connected by gRPC, by which it is not asked")
+        if self.questions is None:
+            raise RequestTimeout(f"client {self.client_id:.120} has no Telemetry, by which it is asked")
+        return await self.questions.request(command, timeout)
+
+    def answered(self, command: TelemetryCommand) -> None:
+        """Take an answer of the client."""
+        if self.questions is not None:
+            self.questions.answered(command)
 
     def close(self) -> None:
         self._end()
@@ -117,6 +139,8 @@ class GrpcClients:
         now_ms = self._parts.clock()
         if kept.HasField("subscription"):
             self._register(client, kept, now_ms)
+        else:
+            self._register_producer(client, kept)
         before = self._clients.get(client.client_id)
         if before is not None and before is not client:  # it opened another Telemetry
             self._parts.clients.channel_closed(before)
@@ -131,6 +155,8 @@ class GrpcClients:
         if client.settings.HasField("subscription"):
             check_group_name(full_name(group))
             self._register(client, client.settings, client.settings_ms)
+        else:
+            self._register_producer(client, client.settings)
 
     def terminate(self, client_id: str, group: v2.Resource) -> GrpcClient:
         """Forget a client that ends. Raises Refused."""
@@ -143,6 +169,8 @@ class GrpcClients:
     def ended(self, client: GrpcClient) -> None:
         """Forget a client whose Telemetry has ended."""
         client.closed = True
+        if client.questions is not None:
+            client.questions.close()
         if self._clients.get(client.client_id) is client:
             del self._clients[client.client_id]
             self._parts.clients.channel_closed(client)
@@ -156,6 +184,32 @@ class GrpcClients:
                 "client settings",
             )
         return client
+
+    def _register_producer(self, client: GrpcClient, settings: Settings) -> None:
+        """Enter a producer into the tables: each of its topics is a group, which is asked about transactions
+        in the topic."""
+        topics = settings.publishing.topics
+        if len(topics) > MAX_TOPICS:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"a producer has at most {MAX_TOPICS} topics",
+                "topics of a producer",
+                value=len(topics),
+                limit=MAX_TOPICS,
+            )
+        names = tuple(dict.fromkeys(map(full_name, topics)))
+        for name in names:
+            check_user_topic(self._parts.topics, name)
+        try:
+            self._parts.clients.heartbeat(
+                client,
+                Heartbeat(client.client_id, names),
+                client.language,
+                client.version,
+                self._parts.clock(),
+            )
+        except LimitError as error:
+            raise _too_many(error) from None
 
     def _register(self, client: GrpcClient, settings: Settings, version_ms: int) -> None:
         """Enter a client into the tables. `version_ms` is when its settings came."""
@@ -195,15 +249,17 @@ class GrpcClients:
         try:
             self._handlers.register((cause, client), beat)
         except LimitError as error:
-            raise Refused(
-                Code.TOO_MANY_REQUESTS, str(error), error.cause, value=error.value, limit=error.limit
-            ) from None
+            raise _too_many(error) from None
         except Refusal as refusal:
             raise refused_of(refusal) from None
         except FilterError as error:
             raise Refused(
                 Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", error.cause
             ) from None
+
+
+def _too_many(error: LimitError) -> Refused:
+    return Refused(Code.TOO_MANY_REQUESTS, str(error), error.cause, value=error.value, limit=error.limit)
 
 
 def expression_type(expression: v2.FilterExpression) -> str:

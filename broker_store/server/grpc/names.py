@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_store.broker.groups import Groups
+from broker_store.broker.topics import Topics
 from broker_store.errors import NameError_
 from broker_store.formats.names import MAX_GROUP, MAX_TOPIC, check_group, check_topic
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Resource
@@ -15,6 +16,20 @@ def full_name(resource: Resource) -> str:
     """Return the name of a topic or group as this broker stores it."""
     namespace = resource.resource_namespace
     return f"{namespace}%{resource.name}" if namespace else resource.name
+
+
+def resource_of(name: str) -> Resource:
+    """Return a topic or group by its name in this broker."""
+    namespace, separator, rest = name.partition("%")
+    return Resource(resource_namespace=namespace, name=rest) if separator else Resource(name=name)
+
+
+def check_user_topic(topics: Topics, name: str) -> None:
+    """Raise Refused for a name that no topic may have, and for topics of the broker."""
+    if topics.get(name) is None:
+        check_topic_name(name)
+    if topics.is_system(name):
+        raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic", "forbidden topic")
 
 
 def check_topic_name(name: str) -> None:

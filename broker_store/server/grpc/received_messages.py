@@ -18,16 +18,15 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Resource,
     SystemProperties,
 )
-from broker_store.server.grpc.sends import BORN_HOST, RESERVED, TRACE_CONTEXT
+from broker_store.server.grpc.property_names import (
+    BORN_HOST,
+    LITE_TOPIC,
+    PRIORITY,
+    RESERVED,
+    SHARDING_KEY,
+    TRACE_CONTEXT,
+)
 
-SHARDING_KEY = "__SHARDINGKEY"
-PRIORITY = "_SYS_MSG_PRIORITY_"
-LITE_TOPIC = "__LITE_TOPIC"
-# Names that are no user's property in a message that was received.
-_HIDDEN = RESERVED | {
-    "BORN_TIMESTAMP", properties.DLQ_ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_TOPIC, "ORIGIN_GROUP", PRIORITY,
-    BORN_HOST, LITE_TOPIC,
-}  # fmt: skip
 _DELAYED = (
     properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SECONDS, properties.TIMER_DELAY_MS,
 )  # fmt: skip
@@ -35,6 +34,13 @@ _DELAYED = (
 
 def received_message(stored: record.StoredMessage, topic: Resource, handle: str, now_ms: int) -> Message:
     """Return a record as the message that a consumer of `topic` gets."""
+    message = message_of(stored, topic, now_ms)
+    message.system_properties.receipt_handle = handle
+    return message
+
+
+def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Message:
+    """Return a record as a message that was not received."""
     pairs = stored.properties
     system = SystemProperties(
         message_id=stored.message_id,
@@ -47,7 +53,6 @@ def received_message(stored: record.StoredMessage, topic: Resource, handle: str,
         born_host=pairs.get(BORN_HOST) or host_text(stored.born_host).rpartition(":")[0],
         store_timestamp=timestamp(stored.store_timestamp),
         store_host=host_text(stored.store_host),
-        receipt_handle=handle,
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
         delivery_attempt=min(stored.reconsume_times + 1, record.MAX_TRIES),
@@ -67,7 +72,7 @@ def received_message(stored: record.StoredMessage, topic: Resource, handle: str,
     origin, origin_id = pairs.get(properties.DLQ_ORIGIN_TOPIC), pairs.get(properties.DLQ_ORIGIN_MESSAGE_ID)
     if origin is not None and origin_id is not None:
         system.dead_letter_queue.CopyFrom(DeadLetterQueue(topic=origin, message_id=origin_id))
-    user = {name: value for name, value in pairs.items() if name not in _HIDDEN}
+    user = {name: value for name, value in pairs.items() if name not in RESERVED}
     return Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
 
 

@@ -123,7 +123,7 @@ class Receives:
         asked = self._check(call, request)
         receiving = Receiving(call)
         client = self._clients.find(call.client_id)
-        cause_client = client or GrpcClient(call.stream.fields, call.channel.remote, lambda: None)
+        cause_client = client or GrpcClient(call.stream.fields, call.channel)
         cause = Command.request(
             int(RequestCode.POP_MESSAGE), language=cause_client.language, version=cause_client.version
         )

@@ -21,21 +21,21 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     QueryRouteRequest,
     QueryRouteResponse,
 )
-from broker_store.server.grpc.names import check_group_name, check_topic_name, full_name
+from broker_store.server.grpc.names import check_group_name, check_user_topic, full_name
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES
 from broker_store.server.topic_attributes import MESSAGE_TYPE
 
-_ALL_TYPES = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 # By the attribute of a topic. A topic without it takes normal messages, as in Apache's proxy.
 _TYPES: dict[str, tuple[MessageType, ...]] = {
     "NORMAL": (MessageType.NORMAL,),
     "FIFO": (MessageType.FIFO,),
     "DELAY": (MessageType.DELAY,),
     "TRANSACTION": (MessageType.TRANSACTION,),
-    "MIXED": _ALL_TYPES,
-    "UNSPECIFIED": _ALL_TYPES,
+    "PRIORITY": (MessageType.PRIORITY,),
+    "LITE": (MessageType.LITE,),
+    "MIXED": (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
 }
 
 
@@ -76,14 +76,12 @@ class Routes:
     def topic(self, resource: Resource) -> TopicConfig:
         """Return the topic that a call names. Raises Refused if there is none."""
         name = full_name(resource)
+        check_user_topic(self._parts.topics, name)
         config = self._parts.topics.get(name)
         if config is None:
-            check_topic_name(name)
             raise Refused(
                 Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}", "no topic"
             )
-        if self._parts.topics.is_system(name):
-            raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic", "forbidden topic")
         return config
 
     def _queues(
@@ -108,6 +106,19 @@ class Routes:
         ]
 
 
+def check_type(config: TopicConfig, kind: str) -> None:
+    """Raise Refused if a topic does not take messages of a type. Light topics are not supported."""
+    expected = config.attributes.get(MESSAGE_TYPE, "NORMAL")
+    if kind == expected != "LITE" or (expected == "MIXED" and kind != "LITE"):
+        return
+    raise Refused(
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {kind}",
+        "message type",
+    )
+
+
 def accepted_types(config: TopicConfig) -> tuple[MessageType, ...]:
     """Return the types of messages that a topic takes."""
-    return _TYPES.get(config.attributes.get(MESSAGE_TYPE, "NORMAL"), ())
+    kind = config.attributes.get(MESSAGE_TYPE, "NORMAL")
+    return _TYPES.get(kind, (MessageType.MESSAGE_TYPE_UNSPECIFIED,))

@@ -1,60 +1,50 @@
-"""SendMessage: messages of a call go into the group of this turn, with those of the broker port."""
+"""SendMessage: messages of a call go into the group of this turn, with those of the broker port.
+
+All messages of a call are checked before the first is added. They go to one queue: a message in order to that
+of its group, others to the queues in turn. The client's choice of a queue is not used, as in Apache's proxy.
+"""
 
 from __future__ import annotations
 
 import itertools
-import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker_store.broker import flow
 from broker_store.broker.topics import MULTI_TAG, TopicConfig
 from broker_store.formats import properties, record
+from broker_store.formats.consistent_hash import consistent_hash
+from broker_store.formats.java_hash import java_hash
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
+from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
 from broker_store.messages import Message, PutResult
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
-from broker_store.protocol.grpc.v2.definition_pb2 import Code, Encoding, MessageType, Status
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Encoding, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
     SendMessageRequest,
     SendMessageResponse,
     SendResultEntry,
 )
-from broker_store.server.grpc.routes import Routes, accepted_types
+from broker_store.server.grpc import transaction_ids
+from broker_store.server.grpc.routes import Routes, check_type
+from broker_store.server.grpc.sent_messages import check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import added_properties
 from broker_store.server.send_group import ANSWERS
+from broker_store.server.waiting import make_half, make_wait, recall_handle_of
 
-# Limits of Apache's proxy.
-MAX_USER_PROPERTIES = 128
-MAX_USER_PROPERTIES_BYTES = 16 << 10
 # Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
 MAX_MESSAGES = 1_024
-
-BORN_HOST = "__BORNHOST"
-BORN_TIMESTAMP = "BORN_TIMESTAMP"
-TRACE_CONTEXT = "TRACE_CONTEXT"
-# Names of Apache's MessageConst, which a user's property must not have: the broker or a client sets them.
-RESERVED = frozenset(
-    (
-        "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID",
-        "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG",
-        "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "UNIQ_KEY", "EXTEND_UNIQ_INFO", "CLUSTER",
-        "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME",
-        "TRAN_PREPARED_QUEUE_OFFSET", "DUP_INFO", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
-        "ARRIVE_TIME", "PUSH_REPLY_TIME", "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "INNER_MULTI_DISPATCH",
-        "INNER_NUM", "INNER_BASE", "TIMER_DELAY_LEVEL", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_OUT_MS",
-        "TIMER_DEL_UNIQKEY", "__CRC32#",
-    )
-)  # fmt: skip
-_NORMAL = (MessageType.NORMAL, MessageType.MESSAGE_TYPE_UNSPECIFIED)
+_WAITING = ("TRANSACTION", "DELAY")
 
 
 class PendingSend:
     """A call that waits for the results of its messages."""
 
-    __slots__ = ("entries", "left", "done")
+    __slots__ = ("topic", "entries", "left", "done")
 
-    def __init__(self, count: int, done: Callable[[SendMessageResponse], None]):
+    def __init__(self, topic: str, count: int, done: Callable[[SendMessageResponse], None]):
+        self.topic = topic
         self.entries = [SendResultEntry() for _ in range(count)]
         self.left = count
         self.done = done
@@ -69,7 +59,6 @@ class Sends:
         self._max_body = parts.store_settings.max_message_size
         self._max_pending = parts.settings.send_thread_pool_queue_capacity
         self._added = properties.encode(added_properties(parts.settings))
-        # Chooses the queues, as Apache's proxy does: the client's choice is not used.
         self._turn = itertools.count()
 
     def send(
@@ -78,21 +67,44 @@ class Sends:
         remote_host: tuple[bytes, int],
         done: Callable[[SendMessageResponse], None],
     ) -> None:
-        """Add the messages of a call, and call `done` when all are stored. Raises Refused; then none is
-        added."""
+        """Add the messages of a call, and call `done` when all are stored. Raises Refused or Refusal; then
+        none is added."""
         messages = request.messages
-        if not 0 < len(messages) <= MAX_MESSAGES:
+        if not messages:
+            raise Refused(Code.MESSAGE_CORRUPTED, "no message to send", "number of messages")
+        if len(messages) > MAX_MESSAGES:
             raise Refused(
                 Code.BAD_REQUEST,
-                f"a send needs 1 to {MAX_MESSAGES} messages, it has {len(messages)}",
+                f"a send has at most {MAX_MESSAGES} messages, this one {len(messages)}",
                 "number of messages",
+                value=len(messages),
+                limit=MAX_MESSAGES,
             )
         self._check_capacity()
-        made = [self._message(message, remote_host) for message in messages]
-        pending = PendingSend(len(made), done)
+        first = messages[0]
+        config = self._routes.topic(first.topic)
+        now_ms = self._parts.clock()
+        pairs: list[dict[str, str]] = []
+        for given in messages:
+            if given.topic != first.topic:
+                raise Refused(Code.MESSAGE_CORRUPTED, "topic in message is not same", "topic of a message")
+            check_body(given.body, self._max_body)
+            pairs.append(properties_of(given, config.name, now_ms))
+        kind = self._check_types(messages, config)
+        queue_id = self._queue(config, first.system_properties if len(messages) == 1 else None)
+        made = [
+            self._message(given, its, config, queue_id, remote_host)
+            for given, its in zip(messages, pairs, strict=True)
+        ]
+        pending = PendingSend(config.name, len(made), done)
+        entries = pending.entries
+        stored = self._stored
+        if kind in _WAITING:
+            self._make_special(made[0], pairs[0], entries[0], first.system_properties.message_id, config.name)
+            stored = self._half_stored if made[0].topic == HALF_TOPIC else self._stored
         for number, message in enumerate(made):
-            pending.entries[number].message_id = messages[number].system_properties.message_id
-            self._group.add(message, self._stored, (pending, number), expires=True)
+            entries[number].message_id = messages[number].system_properties.message_id
+            self._group.add(message, stored, (pending, number), expires=True)
 
     def _check_capacity(self) -> None:
         store, pending = self._parts.store, self._group.pending
@@ -107,83 +119,78 @@ class Sends:
                 limit=self._max_pending,
             )
 
-    def _message(self, given: v2.Message, remote_host: tuple[bytes, int]) -> Message:
-        """Return the message for the store. Raises Refused."""
-        config = self._routes.topic(given.topic)
+    def _check_types(self, messages: Sequence[v2.Message], config: TopicConfig) -> str:
+        """Return the type of the messages, which the topic takes. Raises Refused."""
+        kinds = {type_of(given.system_properties) for given in messages}
+        kind = type_of(messages[0].system_properties)
+        if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            for each in (kind, *sorted(kinds - {kind})):
+                check_type(config, each)
+        if len(messages) > 1 and not kinds.isdisjoint(_WAITING):
+            raise Refused(
+                Code.BAD_REQUEST,
+                "a call with several messages can neither delay them nor send them in transactions",
+                "batch",
+            )
+        return kind
+
+    def _queue(self, config: TopicConfig, system: v2.SystemProperties | None) -> int:
+        """Return the queue of a call. Raises Refused if no queue takes messages."""
+        if not config.write_queues or not config.perm & self._parts.settings.broker_permission & PERM_WRITE:
+            raise Refused(Code.FORBIDDEN, "no writable queue", "permission")
+        if system is not None and system.message_group:
+            return consistent_hash(java_hash(system.message_group), config.write_queues)
+        return next(self._turn) % config.write_queues
+
+    def _message(
+        self,
+        given: v2.Message,
+        pairs: dict[str, str],
+        config: TopicConfig,
+        queue_id: int,
+        remote_host: tuple[bytes, int],
+    ) -> Message:
         system = given.system_properties
-        if (
-            system.message_type not in _NORMAL
-            or system.HasField("message_group")
-            or system.HasField("delivery_timestamp")
-            or system.HasField("lite_topic")
-            or system.HasField("priority")
-        ):
-            raise Refused(
-                Code.NOT_IMPLEMENTED, "messages with order, delay or a transaction are not served yet", "type"
-            )
-        if MessageType.NORMAL not in accepted_types(config):
-            raise Refused(
-                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"topic {config.name} does not take messages of type NORMAL",
-                "message type",
-            )
-        if not config.write_queues:
-            raise Refused(Code.FORBIDDEN, f"topic {config.name} has no queue for sends", "permission")
-        body_bytes = len(given.body)
-        if not body_bytes:
-            raise Refused(Code.MESSAGE_BODY_EMPTY, "the body of a message is empty", "empty body")
-        if body_bytes > self._max_body:
-            raise Refused(
-                Code.MESSAGE_BODY_TOO_LARGE,
-                f"message body cannot exceed the max {self._max_body}",
-                "body",
-                value=body_bytes,
-                limit=self._max_body,
-            )
+        flag = record.SYS_COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+        if config.filter_type == MULTI_TAG:
+            flag |= record.SYS_MULTI_TAGS
         born = system.born_timestamp
         return Message(
             config.name,
-            next(self._turn) % config.write_queues,
+            queue_id,
             given.body,
-            self._properties(given) + self._added,
+            properties.encode(pairs) + self._added,
             0,
-            self._sys_flag(system, config),
+            flag,
             born.seconds * 1_000 + born.nanos // 1_000_000,
             remote_host,
             self._parts.endpoint.store_host,
         )
 
-    def _sys_flag(self, system: v2.SystemProperties, config: TopicConfig) -> int:
-        flag = record.SYS_COMPRESSED if system.body_encoding == Encoding.GZIP else 0
-        return flag | record.SYS_MULTI_TAGS if config.filter_type == MULTI_TAG else flag
+    def _make_special(
+        self,
+        message: Message,
+        pairs: dict[str, str],
+        entry: SendResultEntry,
+        unique_key: str,
+        topic: str,
+    ) -> None:
+        """Change a message that waits for the end of its transaction, or for its time. Raises Refusal."""
+        if properties.TRANSACTION_PREPARED in pairs:
+            make_half(self._parts, message)
+            return
+        make_wait(self._parts, message, pairs)
+        handle = recall_handle_of(self._parts, message, topic, unique_key)
+        if handle is not None:
+            entry.recall_handle = handle
 
-    def _properties(self, given: v2.Message) -> bytes:
-        system = given.system_properties
-        if not system.message_id.strip():
-            raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty", "message id")
-        if _has_control(system.message_id):
-            raise Refused(
-                Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character", "message id"
-            )
-        pairs = _user_properties(given)
-        pairs[properties.UNIQUE_KEY] = system.message_id
-        if system.HasField("tag"):
-            _check_text("tag", system.tag, Code.ILLEGAL_MESSAGE_TAG)
-            if "|" in system.tag:
-                raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'", "tag")
-            pairs[properties.TAGS] = system.tag
-        if system.keys:
-            for key in system.keys:
-                _check_text("key", key, Code.ILLEGAL_MESSAGE_KEY)
-            pairs[properties.KEYS] = properties.KEY_SEPARATOR.join(system.keys)
-        if system.trace_context and not _has_control(system.trace_context):
-            pairs[TRACE_CONTEXT] = system.trace_context
-        if system.born_host and not _has_control(system.born_host):
-            pairs[BORN_HOST] = system.born_host
-        born = system.born_timestamp
-        if born.seconds > 0:
-            pairs[BORN_TIMESTAMP] = str(born.seconds * 1_000 + born.nanos // 1_000_000)
-        return properties.encode(pairs)
+    def _half_stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
+        pending, number = context
+        if OF_PUT[result.status] == Code.OK:
+            self._parts.transactions.prepared(pending.topic)
+            transaction_id = transaction_ids.encode(result.queue_offset, result.log_offset)
+            pending.entries[number].transaction_id = transaction_id
+        self._stored(context, result)
 
     def _stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
         pending, number = context
@@ -210,59 +217,3 @@ class Sends:
             .replace("{waited_ms}", str(late.late_ms))
             .replace("{waiting}", str(late.late_among)),
         )
-
-
-def _user_properties(given: v2.Message) -> dict[str, str]:
-    """Return the user's properties. Raises Refused for those that the store cannot keep, and for names that
-    the broker sets."""
-    user = given.user_properties
-    if len(user) > MAX_USER_PROPERTIES:
-        raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"too many user properties, max is {MAX_USER_PROPERTIES}",
-            "properties",
-            value=len(user),
-            limit=MAX_USER_PROPERTIES,
-        )
-    pairs: dict[str, str] = {}
-    size = 0
-    for name, value in user.items():
-        if name in RESERVED:
-            raise Refused(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name:.120}", "property"
-            )
-        if not name or _has_control(name):
-            raise Refused(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-                "the key of property cannot contain control character",
-                "property",
-            )
-        if _has_control(value):
-            raise Refused(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-                "the value of property cannot contain control character",
-                "property",
-            )
-        size += len(name.encode()) + len(value.encode())
-        if value:  # Apache's store keeps no empty value
-            pairs[name] = value
-    if size > MAX_USER_PROPERTIES_BYTES:
-        raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the total size of user property is too large, max is {MAX_USER_PROPERTIES_BYTES}",
-            "properties",
-            value=size,
-            limit=MAX_USER_PROPERTIES_BYTES,
-        )
-    return pairs
-
-
-def _check_text(what: str, text: str, code: Code) -> None:
-    if not text.strip():
-        raise Refused(code, f"{what} cannot be the char sequence of whitespace", what)
-    if _has_control(text):
-        raise Refused(code, f"{what} cannot contain control character", what)
-
-
-def _has_control(text: str) -> bool:
-    return not text.isprintable() and any(unicodedata.category(letter) == "Cc" for letter in text)

@@ -20,6 +20,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Statu
 from broker_store.protocol.grpc.v2.service_pb2 import (
     AckMessageRequest,
     ChangeInvisibleDurationRequest,
+    EndTransactionRequest,
     ForwardMessageToDeadLetterQueueRequest,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -27,6 +28,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     NotifyClientTerminationResponse,
     QueryAssignmentRequest,
     QueryRouteRequest,
+    RecallMessageRequest,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
     SendMessageRequest,
@@ -37,6 +39,8 @@ from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.clients import CLIENT_ID, GrpcClient, GrpcClients
 from broker_store.server.grpc.dead_letters import DeadLetters
+from broker_store.server.grpc.ends import EndsOfTransactions, Recalls
+from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.receives import Receives
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
@@ -78,6 +82,8 @@ class Service:
         self._parts = parts
         self._routes = Routes(parts)
         self._sends = Sends(parts, self._routes)
+        self._transactions = EndsOfTransactions(parts, router.transactions.ends)
+        self._recalls = Recalls(parts, self._routes)
         self._clients = GrpcClients(parts, router.clients)
         acks = router.pop_acks
         dead_letters = DeadLetters(parts, acks)
@@ -96,6 +102,8 @@ class Service:
             f"{_PREFIX}AckMessage": self._ack_message,
             f"{_PREFIX}ChangeInvisibleDuration": self._change_invisible_duration,
             f"{_PREFIX}ForwardMessageToDeadLetterQueue": self._forward,
+            f"{_PREFIX}EndTransaction": self._end_transaction,
+            f"{_PREFIX}RecallMessage": self._recall_message,
             f"{_PREFIX}NotifyClientTermination": self._notify_client_termination,
         }
 
@@ -179,6 +187,14 @@ class Service:
         assert isinstance(request, SendMessageRequest)
         self._sends.send(request, call.channel.remote_host, call.answer)
 
+    def _end_transaction(self, call: Call, request: Message) -> Message | None:
+        assert isinstance(request, EndTransactionRequest)
+        return self._transactions.end(call, request)
+
+    def _recall_message(self, call: Call, request: Message) -> None:
+        assert isinstance(request, RecallMessageRequest)
+        self._recalls.recall(call, request)
+
     def _notify_client_termination(self, call: Call, request: Message) -> Message:
         assert isinstance(request, NotifyClientTerminationRequest)
         self._renewals.client_gone(self._clients.terminate(call.client_id, request.group))
@@ -216,7 +232,10 @@ class Service:
             channel.send(stream, service_pb2.TelemetryCommand(status=refused.status).SerializeToString())
             channel.finish(stream)
             return
-        client = GrpcClient(stream.fields, channel.remote, partial(self.finished, channel, stream))
+        questions = Questions(
+            lambda command: channel.send(stream, command.SerializeToString()), self._parts.clock
+        )
+        client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream))
         self._telemetry[stream] = Telemetry(self._parts, self._clients, client)
 
     def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:

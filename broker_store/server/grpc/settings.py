@@ -44,8 +44,11 @@ class Telemetry:
         answers: list[TelemetryCommand | Refused] = []
         for message in self._reader.read(piece):
             command = TelemetryCommand.FromString(message)
-            if command.WhichOneof("command") == "settings":
+            kind = command.WhichOneof("command")
+            if kind == "settings":
                 answers.append(self._answer(command.settings))
+            elif kind in ("thread_stack_trace", "verify_message_result"):
+                self.client.answered(command)
         return answers
 
     def _answer(self, settings: Settings) -> TelemetryCommand | Refused:

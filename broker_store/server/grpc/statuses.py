@@ -54,7 +54,12 @@ _OF_REFUSALS: dict[int, Code] = {
 }
 
 
+def code_of_answer(code: int) -> Code:
+    """Return the code of an answer for a response code of the broker port."""
+    return _OF_REFUSALS.get(code, Code.INTERNAL_SERVER_ERROR)
+
+
 def refused_of(refusal: Refusal) -> Refused:
     """Return what a handler of both ports refuses, as this port answers it."""
-    code = _OF_REFUSALS.get(refusal.code, Code.INTERNAL_SERVER_ERROR)
+    code = code_of_answer(refusal.code)
     return Refused(code, refusal.remark, refusal.cause, value=refusal.value, limit=refusal.limit)

@@ -1,0 +1,298 @@
+"""Messages of each kind on the gRPC port: checked, in order, delayed, in transactions, recalled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.formats.consistent_hash import consistent_hash
+from broker_store.formats.java_hash import java_hash
+from broker_store.formats.timer_log import TIMER_TOPIC
+from broker_store.formats.topics import HALF_TOPIC
+from broker_store.protocol.grpc.v2 import service_pb2 as s
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    ClientType,
+    Code,
+    MessageType,
+    Publishing,
+    Resource,
+    Settings,
+    TransactionResolution,
+    TransactionSource,
+)
+from broker_store.server.grpc import transaction_ids
+from tests.server.grpc.conftest import message
+
+KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
+MINUTE_MS = 60_000
+
+
+async def typed(opened, **settings):
+    """A port with a topic of each type, named by it."""
+    port = await opened(**settings)
+    for kind in KINDS:
+        port.parts.topics.put(TopicConfig(kind, 4, 4, attributes={"message.type": kind}))
+    port.parts.topics.put(TopicConfig("ReadOnly", 4, 4, perm=4))
+    return port
+
+
+def after(port, ms: int) -> Timestamp:
+    made = Timestamp()
+    made.FromMilliseconds(port.harness.now_ms + ms)
+    return made
+
+
+def stored(port, topic: str) -> list:
+    return [one for queue in range(4) for one in port.harness.store.messages(topic, queue)]
+
+
+async def test_messages_of_a_group_are_in_one_queue_in_their_order(opened):
+    port = await typed(opened)
+    for number in range(12):
+        answer = await port.send(
+            message(b"%d" % number, "FIFO", message_id=f"id{number}", message_group=f"group{number % 3}")
+        )
+        assert answer.status.code == Code.OK
+    for group in ("group0", "group1", "group2"):
+        queue = consistent_hash(java_hash(group), 4)
+        bodies = [
+            int(one.body)
+            for one in port.harness.store.messages("FIFO", queue)
+            if one.properties["__SHARDINGKEY"] == group
+        ]
+        assert bodies == list(range(int(group[-1]), 12, 3))
+
+
+async def test_a_delayed_message_comes_at_its_time_and_not_before(opened):
+    port = await typed(opened)
+    answer = await port.send(message(b"later", "DELAY", delivery_timestamp=after(port, MINUTE_MS)))
+    (entry,) = answer.entries
+    assert answer.status.code == Code.OK and entry.recall_handle and entry.message_id == "01AA"
+    assert stored(port, "DELAY") == [] and len(stored(port, TIMER_TOPIC)) == 1
+    port.pass_time(MINUTE_MS - 2_000)
+    assert stored(port, "DELAY") == []
+    port.pass_time(3_000)
+    (one,) = stored(port, "DELAY")
+    assert one.body == b"later" and one.properties["UNIQ_KEY"] == "01AA"
+
+
+async def test_a_time_that_is_over_does_not_delay(opened):
+    port = await typed(opened)
+    answer = await port.send(message(b"now", "DELAY", delivery_timestamp=after(port, -MINUTE_MS)))
+    assert answer.status.code == Code.OK
+    port.pass_time(2_000)
+    assert [one.body for one in stored(port, "DELAY")] == [b"now"]
+
+
+async def test_a_delayed_message_is_recalled(opened):
+    port = await typed(opened, recall_message_enable=True)
+    sent = [
+        (
+            await port.send(
+                message(b"%d" % n, "DELAY", message_id=f"id{n}", delivery_timestamp=after(port, MINUTE_MS))
+            )
+        )
+        for n in range(2)
+    ]
+    handle = sent[0].entries[0].recall_handle
+    recall = s.RecallMessageRequest(topic=Resource(name="DELAY"), recall_handle=handle)
+    answer = await port.call("RecallMessage", recall)
+    assert (answer.status.code, answer.message_id) == (Code.OK, "id0")
+    port.pass_time(MINUTE_MS + 2_000)
+    assert [one.body for one in stored(port, "DELAY")] == [b"1"]
+    late = await port.call("RecallMessage", recall)
+    assert late.status.code == Code.INTERNAL_SERVER_ERROR and "timestamp invalid" in late.status.message
+
+
+@pytest.mark.parametrize(
+    ("topic", "handle", "code"),
+    [
+        ("NORMAL", "", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ("Unknown", "", Code.TOPIC_NOT_FOUND),
+        ("a/b", "", Code.ILLEGAL_TOPIC),
+        ("DELAY", "no handle", Code.INTERNAL_SERVER_ERROR),
+        ("MIXED", "", Code.INTERNAL_SERVER_ERROR),
+    ],
+)
+async def test_a_recall_that_means_no_message_is_refused(opened, topic, handle, code):
+    port = await typed(opened, recall_message_enable=True)
+    request = s.RecallMessageRequest(topic=Resource(name=topic), recall_handle=handle)
+    assert (await port.call("RecallMessage", request)).status.code == code
+    assert port.harness.store.put_calls == []
+
+
+# Transactions
+
+
+def half(body: bytes = b"half", **system):
+    return message(body, "TRANSACTION", message_type=MessageType.TRANSACTION, **system)
+
+
+def end(sent, resolution=TransactionResolution.COMMIT, **more) -> s.EndTransactionRequest:
+    (entry,) = sent.entries
+    values = {
+        "topic": Resource(name="TRANSACTION"),
+        "message_id": entry.message_id,
+        "transaction_id": entry.transaction_id,
+        "resolution": resolution,
+        "source": TransactionSource.SOURCE_CLIENT,
+    }
+    return s.EndTransactionRequest(**values | more)
+
+
+async def test_a_transaction_is_committed_or_rolled_back_once(opened):
+    port = await typed(opened)
+    sent = [await port.send(half(b"%d" % n, message_id=f"id{n}")) for n in range(3)]
+    assert [one.body for one in stored(port, HALF_TOPIC)] == [b"0", b"1", b"2"]
+    assert stored(port, "TRANSACTION") == []
+    assert port.parts.transactions.metrics.count("TRANSACTION") == 3
+    ends = [end(sent[0]), end(sent[0]), end(sent[1], TransactionResolution.ROLLBACK), end(sent[1])]
+    for request in ends:
+        assert (await port.call("EndTransaction", request)).status.code == Code.OK
+    assert [one.body for one in stored(port, "TRANSACTION")] == [b"0"]
+    assert port.parts.transactions.metrics.count("TRANSACTION") == 1
+    (one,) = stored(port, "TRANSACTION")
+    assert one.properties["PGROUP"] == "TRANSACTION" and one.properties["UNIQ_KEY"] == "id0"
+    unknown = end(sent[2], TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED)
+    assert (await port.call("EndTransaction", unknown)).status.code == Code.OK
+    assert port.parts.transactions.metrics.count("TRANSACTION") == 1
+
+
+WRONG_ENDS = {
+    "no id": ({"transaction_id": " "}, Code.INVALID_TRANSACTION_ID),
+    "no place": ({"transaction_id": "x"}, Code.INTERNAL_SERVER_ERROR),
+    "another place": ({"transaction_id": transaction_ids.encode(7, 0)}, Code.INTERNAL_SERVER_ERROR),
+    "another offset of the log": ({"transaction_id": transaction_ids.encode(0, 7)}, Code.INTERNAL_SERVER_ERROR),
+    "beyond all offsets": ({"transaction_id": "F" * 32}, Code.INTERNAL_SERVER_ERROR),
+    "another message": ({"message_id": "id9"}, Code.INTERNAL_SERVER_ERROR),
+    "another topic": ({"topic": Resource(name="MIXED")}, Code.INTERNAL_SERVER_ERROR),
+    "no topic": ({"topic": Resource()}, Code.ILLEGAL_TOPIC),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "code"), WRONG_ENDS.values(), ids=WRONG_ENDS)
+async def test_an_end_that_means_no_transaction_changes_nothing(opened, wrong, code):
+    port = await typed(opened)
+    sent = await port.send(half())
+    answer = await port.call("EndTransaction", end(sent, **wrong))
+    assert answer.status.code == code
+    assert stored(port, "TRANSACTION") == []
+    assert (await port.call("EndTransaction", end(sent))).status.code == Code.OK
+    assert len(stored(port, "TRANSACTION")) == 1
+
+
+async def test_an_end_after_the_time_of_the_producer_needs_a_check(opened):
+    port = await typed(opened)
+    born = Timestamp()
+    born.FromMilliseconds(port.harness.now_ms)
+    sent = await port.send(
+        half(orphaned_transaction_recovery_duration=Duration(seconds=30), born_timestamp=born)
+    )
+    port.harness.now_ms += 31_000
+    answer = await port.call("EndTransaction", end(sent))
+    assert answer.status.code == Code.INTERNAL_SERVER_ERROR and "immunity" in answer.status.message
+    checked = end(sent, source=TransactionSource.SOURCE_SERVER_CHECK)
+    assert (await port.call("EndTransaction", checked)).status.code == Code.OK
+    assert len(stored(port, "TRANSACTION")) == 1
+
+
+async def test_a_broker_that_takes_no_transactions_says_so(opened):
+    port = await typed(opened, reject_transaction_message=True)
+    answer = await port.send(half())
+    assert answer.status.code == Code.INTERNAL_SERVER_ERROR and "forbidden" in answer.status.message
+    assert port.harness.store.put_calls == []
+
+
+async def telemetry_of_a_producer(port, *topics: str):
+    call = port.telemetry()
+    publishing = Publishing(topics=[Resource(name=topic) for topic in topics])
+    settings = Settings(client_type=ClientType.PRODUCER, publishing=publishing)
+    await call.write(s.TelemetryCommand(settings=settings))
+    assert (await call.read()).status.code == Code.OK
+    return call
+
+
+async def test_a_producer_is_asked_about_its_silent_transactions(opened):
+    port = await typed(opened, transaction_time_out=1_000, transaction_check_interval=1_000)
+    call = await telemetry_of_a_producer(port, "TRANSACTION", "NORMAL")
+    sent = await port.send(half(b"silent", user={"color": "red"}, tag="TagA", keys=["k1", "k2"]))
+    for _ in range(10):
+        port.harness.now_ms += 1_000
+        port.parts.transactions.step(port.harness.now_ms)
+    question = (await call.read()).recover_orphaned_transaction_command
+    given = question.message
+    assert (given.body, given.topic.name, dict(given.user_properties)["color"]) == (
+        b"silent",
+        "TRANSACTION",
+        "red",
+    )
+    system = given.system_properties
+    assert (system.message_id, system.tag, list(system.keys), system.message_type) == (
+        "01AA", "TagA", ["k1", "k2"], MessageType.TRANSACTION,
+    )  # fmt: skip
+    assert not system.HasField("receipt_handle")
+    answer = end(sent, transaction_id=question.transaction_id, source=TransactionSource.SOURCE_SERVER_CHECK)
+    assert (await port.call("EndTransaction", answer)).status.code == Code.OK
+    assert [one.body for one in stored(port, "TRANSACTION")] == [b"silent"]
+    # The id of the first copy means the same transaction.
+    assert (await port.call("EndTransaction", end(sent))).status.code == Code.OK
+    assert len(stored(port, "TRANSACTION")) == 1
+    call.cancel()
+
+
+async def test_a_producer_is_known_while_its_telemetry_is_open(opened):
+    port = await typed(opened)
+    call = await telemetry_of_a_producer(port, "TRANSACTION", "NORMAL")
+    assert {name: len(members) for name, members in port.parts.clients.producer_groups().items()} == {
+        "TRANSACTION": 1, "NORMAL": 1,
+    }  # fmt: skip
+    await call.done_writing()
+    for _ in range(100):
+        if not port.parts.clients.producer_groups():
+            break
+        await asyncio.sleep(0.01)
+    assert port.parts.clients.producer_groups() == {}
+
+
+# What is refused
+
+REFUSED = {
+    "no queue for writing": (message(topic="ReadOnly"), Code.FORBIDDEN),
+    "too late": (message(topic="DELAY", delivery_timestamp=Timestamp(seconds=1 << 40)), Code.ILLEGAL_DELIVERY_TIME),
+    "negative priority": (message(topic="MIXED", priority=-1), Code.BAD_REQUEST),
+    "lite topic of a topic for all types": (
+        message(topic="MIXED", lite_topic="a"), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    "id with a separator": (message(message_id="a\x01b"), Code.ILLEGAL_MESSAGE_ID),
+    "name of light queues": (message(user={"INNER_MULTI_DISPATCH": "q"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    "property without a name": (message(user={"": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "code"), REFUSED.values(), ids=REFUSED)
+async def test_a_message_that_may_not_be_stored_is_refused(opened, sent, code):
+    port = await typed(opened)
+    # None of a call is stored when one is refused.
+    answer = await port.send(sent)
+    assert (answer.status.code, len(answer.entries)) == (code, 0)
+    assert port.harness.store.put_calls == [] and sum(port.parts.statistics.refusals.counts().values()) == 1
+
+
+async def test_a_call_with_several_messages_delays_none(opened):
+    port = await typed(opened)
+    delayed = message(b"later", "MIXED", delivery_timestamp=after(port, MINUTE_MS))
+    for messages in ([delayed, delayed], [message(topic="MIXED"), delayed]):
+        assert (await port.send(*messages)).status.code == Code.BAD_REQUEST
+    assert port.harness.store.put_calls == []
+
+
+async def test_a_message_with_a_priority_keeps_it(opened):
+    port = await typed(opened)
+    for topic in ("PRIORITY", "MIXED"):
+        assert (await port.send(message(topic=topic, priority=7))).status.code == Code.OK
+        (one,) = stored(port, topic)
+        assert one.properties["_SYS_MSG_PRIORITY_"] == "7"
