@@ -211,6 +211,7 @@ def build_parts(
             and (config := topics.get(place[1])) is not None
             and place[2] < config.read_queues
         ),
+        in_flight=revive_log.in_flight,
     )
     parts = BrokerParts(
         settings=settings,

@@ -311,7 +311,7 @@ class Pops:
             self._parts.pop_positions.skip(place, result.next_offset)
             return
         try:
-            given = ordered.give(place, pop.attempt_id, run.pop_ms, pop.invisible_ms, wanted)
+            given = ordered.give(place, pop.attempt_id, run.pop_ms, pop.invisible_ms, wanted, pop.client)
         except TooManyOrderedError as error:
             self._note_limit(run, "too many queues popped in order", error)
             return

@@ -51,7 +51,9 @@ class InvisibleMessage:
     visible_ms: Annotated[Moment, "when it comes again unless it is acknowledged"]
     given_out: Annotated[int | None, "how often it was given to the group, this time included"]
     client: Annotated[str | None, "the id of the client that popped it, or its address; null: unknown"]
-    revive_queue: Annotated[Small, "the queue of the revive log with its pop checkpoint"]
+    revive_queue: Annotated[
+        Small | None, "the queue of the revive log with its pop checkpoint; null: it was popped in order"
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ class Popped:
     """Popped messages of all groups, and the reader of the revive log. The sums are since the start."""
 
     refused: Annotated[str, "why this broker refuses pops; empty: it does not"]
-    invisible: int
+    invisible: Annotated[int, "messages that are invisible, without those popped in order"]
+    queues_in_order: Annotated[int, "queues with messages that were popped in order, counted for each group"]
     waiting_pops: Small  # requests that wait for a message
     most_waiting_pops: Annotated[int, "the largest number of these (maxPopPollingSize)"]
     topic: Annotated[str, "the revive log"]

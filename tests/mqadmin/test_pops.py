@@ -89,7 +89,7 @@ async def test_the_list_goes_on_where_a_piece_ended_and_messages_that_left_do_no
     everything = await invisible(cluster, "CG", None, 100)
     assert [one.offset for one in everything.messages] == [2, 4, 5, 0, 1] and everything.next is None
     with pytest.raises(Problem):
-        await invisible(cluster, "CG", "1-2")
+        await invisible(cluster, "CG", "1.2")
     with pytest.raises(NotFoundError):
         await invisible(cluster, "CG2")
 
@@ -189,6 +189,37 @@ async def test_the_state_of_the_revive_log(process, cluster, client):  # noqa: F
     assert sum(queue.max_offset for queue in popped.queues) >= 2
     assert cluster.groups.detail("CG").pops.waiting_pops == 1
     await waiting
+
+
+async def test_messages_popped_in_order_are_invisible(cluster, client):  # noqa: F811
+    given = await client.pop(count=3, invisible_ms=60_000, attempt="one")
+    found = await invisible(cluster, "CG")
+    assert [(one.offset, one.given_out, one.revive_queue) for one in found.messages] == [
+        (0, 1, None),
+        (1, 1, None),
+        (2, 1, None),
+    ]
+    assert {one.client for one in found.messages} == {client._channel.local}
+    assert {(one.popped_ms, one.visible_ms) for one in found.messages} == {
+        (given[0].pop_ms, given[0].visible_ms)
+    }
+    assert await client.ack(given[1]) and await client.ack(given[1])
+    second = await invisible(cluster, "CG", None, 1)
+    assert [one.offset for one in second.messages] == [0]
+    assert [one.offset for one in (await invisible(cluster, "CG", second.next, 5)).messages] == [2]
+    counts = cluster.groups.detail("CG").pops
+    assert (counts.invisible, counts.popped, counts.acknowledged, counts.without_effect) == (2, 3, 1, 1)
+    assert [queue.invisible for queue in cluster.groups.detail("CG").queues] == [2, 0]
+    assert cluster.waiting.facts().popped.queues_in_order == 1
+
+
+async def test_messages_popped_in_order_come_again_from_their_queue(cluster, client):  # noqa: F811
+    await client.pop(count=2, invisible_ms=300, attempt="one")
+    assert [one.given_out for one in (await invisible(cluster, "CG")).messages] == [1, 1]
+    await client.pop(count=2, invisible_ms=60_000, poll_ms=5_000, attempt="two")
+    found = await invisible(cluster, "CG")
+    assert [(one.topic, one.given_out) for one in found.messages] == [("orders", 2), ("orders", 2)]
+    assert (found.counts.popped, found.counts.came_again, found.counts.invisible) == (4, 2, 2)
 
 
 async def test_when_pops_are_not_kept_the_page_says_so(process, cluster, client):  # noqa: F811

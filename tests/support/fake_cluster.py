@@ -572,7 +572,7 @@ class FakePops(_Part):
                     visible_ms=now_ms + number * 500,
                     given_out=1 + (not number % 5) if number % 7 else None,
                     client=f"10.0.3.14@7100#{group}" if number % 3 else None,
-                    revive_queue=number % 8,
+                    revive_queue=number % 8 if number % 11 else None,
                 )
                 for number in range(begin, min(begin + limit, total))
             ],
@@ -644,6 +644,7 @@ class FakeWaiting(_Part):
             popped=Popped(
                 refused="",
                 invisible=sum(INVISIBLE.values()),
+                queues_in_order=0,
                 waiting_pops=2,
                 most_waiting_pops=100_000,
                 topic=REVIVE_LOG,

@@ -5,7 +5,8 @@
     pop checkpoint finished ────────────► `finished`─┘
 
 The log decides what comes again (revive.py). This is a copy of what it has, and is bounded: pops above
-MAX_POPS are not kept, and `doubt` says so. After a start the pops of before are found by EarlierPops.
+MAX_POPS are not kept, and `doubt` says so. After a start the pops of before are found by EarlierPops. What
+was popped in order is in ordered.py; only its counts are here.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class InFlight:
         """Note a pop whose pop checkpoint was stored. With `is_change` it gives a message of another pop
         another invisible time; the message leaves that one next, and has the same client."""
         if not is_change:
-            self._counts_of(checkpoint.key.group).popped += len(checkpoint.diffs)
+            self.counts_of(checkpoint.key.group).popped += len(checkpoint.diffs)
         pop = self._keep(checkpoint, revive_queue, client)
         self._change = pop if is_change else None
 
@@ -132,7 +133,7 @@ class InFlight:
         key = checkpoint.key
         self.finished(key)
         if self._pops >= self._max_pops:
-            counts = self._counts_of(key.group)
+            counts = self.counts_of(key.group)
             counts.not_kept_until_ms = max(counts.not_kept_until_ms, checkpoint.revive_ms)
             return None
         self._serial += 1
@@ -166,7 +167,7 @@ class InFlight:
         messages = pop.mark(offsets)
         self._add(pop.place, -messages)
         if why is not None:
-            counts = self._counts_of(key.group)
+            counts = self.counts_of(key.group)
             setattr(counts, why.value, getattr(counts, why.value) + messages)
             if why is Left.ACKNOWLEDGED:
                 counts.without_effect += len(offsets) - messages
@@ -229,7 +230,7 @@ class InFlight:
     # What is known
 
     def counts(self, group: str) -> GroupCounts:
-        """Return the counts of a group since the start."""
+        """Return the counts of a group since the start, also of what it popped in order."""
         return self._counts.get(group) or GroupCounts()
 
     def doubt(self, group: str, now_ms: int) -> str:
@@ -258,7 +259,8 @@ class InFlight:
         groups = self._groups_of.get((topic, queue_id), ())
         return list(chain.from_iterable(self._places[group, topic, queue_id].values() for group in groups))
 
-    def _counts_of(self, group: str) -> GroupCounts:
+    def counts_of(self, group: str) -> GroupCounts:
+        """Return the counts of a group since the start, to be changed."""
         counts = self._counts.get(group)
         if counts is None:
             counts = self._counts[group] = GroupCounts()

@@ -17,10 +17,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from broker_store import throttle
 from broker_store.broker.pop import order_info, order_log
+from broker_store.broker.pop.in_flight import InFlight
 from broker_store.broker.pop.order_info import OrderInfo
 from broker_store.broker.pop.order_log import OrderLog, Place
 from broker_store.broker.pop.positions import PopPositions
@@ -70,7 +72,7 @@ class OrderedQueues:
     """The state of queues that were popped in order. Loop's thread.
 
     `exists(group, topic, queue_id)` returns whether these are there. `on_free(place)` is called when a queue
-    is not blocked any more, `on_ready()` to request a step.
+    is not blocked any more, `on_ready()` to request a step. `in_flight` counts messages.
     """
 
     def __init__(
@@ -81,10 +83,13 @@ class OrderedQueues:
         *,
         clock: Callable[[], int],
         exists: Callable[[Place], bool],
+        in_flight: InFlight,
     ):
         self._store, self._positions, self._clock, self._exists = store, positions, clock, exists
-        self.log = log
+        self.log, self._in_flight = log, in_flight
         self._table: dict[tuple[str, str], dict[int, OrderInfo]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # by group
+        self._clients: dict[Place, str | None] = {}  # that popped last since the start, for pages
         self._count = 0
         self._ends: list[tuple[int, Place]] = []  # heap: when a queue may become free
         self._end_of: dict[Place, int] = {}  # the next time in the heap that counts
@@ -118,12 +123,35 @@ class OrderedQueues:
         info = self.state(place)
         return [offset for offset in offsets if info is None or not info.is_acked(offset)]
 
+    def queues_of(self, group: str, most: int) -> list[tuple[Place, OrderInfo, str | None]]:
+        """Return at most so many queues of a group with messages to be acknowledged, each with its state and
+        the client that popped last; None if that was before the start."""
+        places = islice(
+            (
+                (group, topic, queue_id)
+                for topic in self._topics_of.get(group, ())
+                for queue_id in self._table[topic, group]
+            ),
+            most,
+        )
+        return [
+            (place, info, self._clients.get(place))
+            for place in places
+            if (info := self.state(place)) is not None
+        ]
+
     # Changes
 
     def give(
-        self, place: Place, attempt_id: str | None, pop_ms: int, invisible_ms: int, offsets: Sequence[int]
+        self,
+        place: Place,
+        attempt_id: str | None,
+        pop_ms: int,
+        invisible_ms: int,
+        offsets: Sequence[int],
+        client: str | None = None,
     ) -> Given:
-        """Block a queue, because a pop gives these messages. Raises TooManyOrderedError."""
+        """Block a queue, because a pop gives these messages to a client. Raises TooManyOrderedError."""
         before = self.state(place)
         if before is None and self._count >= MAX_ENTRIES:
             raise TooManyOrderedError(
@@ -133,14 +161,26 @@ class OrderedQueues:
             )
         info = order_info.following(before, attempt_id, pop_ms, invisible_ms, offsets)
         put = self._put(place, info)
-        return Given(put, {offset: info.counts[offset] for offset in offsets if offset in info.counts})
+        again = {offset: info.counts[offset] for offset in offsets if offset in info.counts}
+        if put.ok:
+            self._clients[place] = client
+            counts = self._in_flight.counts_of(place[0])
+            counts.popped += len(offsets)
+            counts.came_again += len(again)
+        return Given(put, again)
 
     def acknowledge(self, place: Place, offsets: Sequence[int], pop_ms: int) -> Changed:
         """Note that messages of a pop were consumed, and move the group's position."""
         info, unknown = self._of_pop(place, pop_ms), self.unknown(place, offsets, pop_ms)
-        if info is None or not set(info.left()).intersection(offsets):
+        wanted = set() if info is None else set(info.left()).intersection(offsets)
+        counts = self._in_flight.counts(place[0])
+        counts.without_effect += len(offsets) - len(wanted)
+        if info is None or not wanted:
             return Changed(None, unknown)
-        return Changed(self._put(place, info.acknowledged(offsets)), unknown)
+        put = self._put(place, info.acknowledged(offsets))
+        counts = self._in_flight.counts_of(place[0])
+        counts.acknowledged += len(wanted) * put.ok
+        return Changed(put, unknown)
 
     def unknown(self, place: Place, offsets: Sequence[int], pop_ms: int) -> list[int]:
         """Return the offsets that the group was not given. Those before its position, and those of an earlier
@@ -163,7 +203,9 @@ class OrderedQueues:
         info = self._of_pop(place, pop_ms)
         if info is None or offset not in info.left():
             return Changed(None, self.unknown(place, [offset], pop_ms))
-        return Changed(self._put(place, info.changed(offset, visible_ms)), [])
+        put = self._put(place, info.changed(offset, visible_ms))
+        self._in_flight.counts_of(place[0]).changed += put.ok
+        return Changed(put, [])
 
     def clear(self, place: Place) -> None:
         """Forget the state of a queue, because the group's offset was set."""
@@ -190,6 +232,7 @@ class OrderedQueues:
             self.on_free(place)
             return
         queues = self._table.setdefault((topic, group), {})
+        self._topics_of.setdefault(group, {})[topic] = None
         self._count += queue_id not in queues
         queues[queue_id] = info
         self._schedule(place, info.free_ms())
@@ -202,8 +245,13 @@ class OrderedQueues:
         self.dirty = True
         self._count -= 1
         self._end_of.pop(place, None)
+        self._clients.pop(place, None)
         if not queues:
             del self._table[topic, group]
+            topics = self._topics_of[group]
+            del topics[topic]
+            if not topics:
+                del self._topics_of[group]
 
     # Time
 
@@ -297,6 +345,9 @@ class OrderedQueues:
             )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self._table = found
+        self._topics_of = {}
+        for topic, group in found:
+            self._topics_of.setdefault(group, {})[topic] = None
         self._count = sum(map(len, found.values()))
         self._included = included
         self.dirty = False

@@ -22,7 +22,7 @@ from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.sql92.oddities import explained
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
-from mqadmin.cluster.embedded.pops import pop_counts
+from mqadmin.cluster.embedded.pops import invisible_in_queue, invisible_of, pop_counts
 from mqadmin.cluster.embedded.topics import config_of, known_time, rows_in_turns
 from mqadmin.cluster.protocol import Groups
 from mqadmin.facts.groups import (
@@ -96,7 +96,7 @@ class EmbeddedGroups(Groups):
             topics=sorted({*parts.offsets.topics_of(name), *(online.subscriptions if online else ())}),
             lag=self._host.listings.lag(name),
             out_per_s=parts.statistics.got_rate(name),
-            invisible=parts.in_flight.invisible_of(name),
+            invisible=invisible_of(parts, name),
         )
 
     def detail(self, name: str) -> GroupDetail:
@@ -182,7 +182,7 @@ class EmbeddedGroups(Groups):
             lag_ms=lag_ms,
             last_consumed_ms=consumed_ms,
             client_id=self._reader_of(group, topic, queue_id, now_ms),
-            invisible=parts.in_flight.invisible_of(group, topic, queue_id),
+            invisible=invisible_in_queue(parts, group, topic, queue_id),
         )
 
     def _reader_of(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:

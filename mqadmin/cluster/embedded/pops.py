@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import zlib
 from typing import NamedTuple
 
 from broker_store.broker.pop.in_flight import OpenPop
+from broker_store.broker.pop.order_info import OrderInfo
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NotFoundError
 from broker_store.formats import record
@@ -25,22 +27,60 @@ from mqadmin.facts.pops import (
 )
 
 READ_BYTES = 1 << 20
-SEPARATOR = "-"  # in a key of the list
+MAX_QUEUES_IN_ORDER = 1_000  # of a group; the loop reads the state of each
+SEPARATOR = "."  # in a key of the list
 
 
 class _Key(NamedTuple):
     """The order of the list: by the time at which messages are visible again."""
 
     visible_ms: int
-    serial: int  # of the pop
+    serial: int  # of the pop; below 0 of a queue that was popped in order
     offset: int
+
+
+class _Row(NamedTuple):
+    """A message of the list. `given_out` is None if its record has that."""
+
+    key: _Key
+    topic: str
+    group: str
+    queue_id: int
+    popped_ms: int
+    client: str | None
+    revive_queue: int | None
+    given_out: int | None = None
+
+
+def invisible_of(parts: BrokerParts, group: str, topic: str | None = None) -> int:
+    """Return how many messages are invisible to a group, of all topics or of one."""
+    now_ms = parts.clock()
+    in_order = sum(
+        _invisible_in_order(info, now_ms)
+        for place, info, _ in parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER)
+        if topic in (None, place[1])
+    )
+    return parts.in_flight.invisible_of(group, topic) + in_order
+
+
+def invisible_in_queue(parts: BrokerParts, group: str, topic: str, queue_id: int) -> int:
+    """Return how many messages of a queue are invisible to a group."""
+    info = parts.ordered.state((group, topic, queue_id))
+    in_order = 0 if info is None else _invisible_in_order(info, parts.clock())
+    return parts.in_flight.invisible_of(group, topic, queue_id) + in_order
+
+
+def _invisible_in_order(info: OrderInfo, now_ms: int) -> int:
+    return sum(info.visible_ms(offset) > now_ms for offset in info.left())
 
 
 def pop_counts(parts: BrokerParts, group: str) -> PopCounts:
     """Return the counts of a group's popped messages."""
     counts, doubt = parts.in_flight.counts(group), parts.in_flight.doubt(group, parts.clock())
+    if len(parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER)) == MAX_QUEUES_IN_ORDER:
+        doubt = f"of the queues that the group popped in order, {MAX_QUEUES_IN_ORDER:,} are counted"
     return PopCounts(
-        invisible=parts.in_flight.invisible_of(group),
+        invisible=invisible_of(parts, group),
         popped=counts.popped,
         acknowledged=counts.acknowledged,
         changed=counts.changed,
@@ -69,6 +109,7 @@ def popped(parts: BrokerParts) -> Popped:
     return Popped(
         refused=why_refused(parts),
         invisible=parts.in_flight.invisible,
+        queues_in_order=len(parts.ordered),
         waiting_pops=parts.parked_pops.count,
         most_waiting_pops=parts.parked_pops.max_parked,
         topic=parts.revive_log.topic,
@@ -112,30 +153,69 @@ class EmbeddedPops(Pops):
     def invisible(
         self, group: str, after: str | None = None, limit: int = SHOWN_MESSAGES
     ) -> InvisibleMessages:
-        parts, counts, pops = self._host.call(self._pops_of, group)
+        parts, counts, pops, in_order = self._host.call(self._popped, group)
         begin = None if after is None else _read_key(after)
         # Each pop has a message at least, except the one at which the list goes on
         first = heapq.nsmallest(
             limit + 2, (pop for pop in pops if begin is None or _order(pop) >= begin[:2]), key=_order
         )
-        keys = [(_Key(*_order(pop), offset), pop) for pop in first for offset in pop.offsets()]
-        rows = [row for row in keys if begin is None or row[0] > begin][: limit + 1]
+        rows = [row for pop in first for row in _rows(pop)] + in_order
+        shown = heapq.nsmallest(limit + 1, (row for row in rows if begin is None or row.key > begin))
         return InvisibleMessages(
             at_ms=parts.clock(),
             counts=counts,
-            messages=[_message(parts.store, key, pop) for key, pop in rows[:limit]],
-            next=SEPARATOR.join(map(str, rows[limit - 1][0])) if len(rows) > limit else None,
+            messages=[_message(parts.store, row) for row in shown[:limit]],
+            next=SEPARATOR.join(map(str, shown[limit - 1].key)) if len(shown) > limit else None,
         )
 
-    def _pops_of(self, group: str) -> tuple[BrokerParts, PopCounts, list[OpenPop]]:
+    def _popped(self, group: str) -> tuple[BrokerParts, PopCounts, list[OpenPop], list[_Row]]:
         parts = self._host.parts
         if group not in parts.groups.names:
             raise NotFoundError(f"group {group} does not exist")
-        return parts, pop_counts(parts, group), parts.in_flight.pops_of(group)
+        return parts, pop_counts(parts, group), parts.in_flight.pops_of(group), _rows_in_order(parts, group)
 
 
 def _order(pop: OpenPop) -> tuple[int, int]:
     return pop.checkpoint.revive_ms, pop.serial
+
+
+def _rows(pop: OpenPop) -> list[_Row]:
+    key, visible_ms = pop.checkpoint.key, pop.checkpoint.revive_ms
+    return [
+        _Row(
+            _Key(visible_ms, pop.serial, offset),
+            key.topic,
+            key.group,
+            key.queue_id,
+            key.pop_ms,
+            pop.client,
+            pop.revive_queue,
+        )
+        for offset in pop.offsets()
+    ]
+
+
+def _rows_in_order(parts: BrokerParts, group: str) -> list[_Row]:
+    """Return the messages that are invisible to a group by pops in order."""
+    now_ms = parts.clock()
+    rows = []
+    for (_, topic, queue_id), info, client in parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER):
+        serial = -1 - zlib.crc32(f"{topic}@{queue_id}".encode())
+        rows += [
+            _Row(
+                _Key(info.visible_ms(offset), serial, offset),
+                topic,
+                group,
+                queue_id,
+                info.pop_ms,
+                client,
+                None,
+                info.counts.get(offset, 0) + 1,
+            )
+            for offset in info.left()
+            if info.visible_ms(offset) > now_ms
+        ]
+    return rows
 
 
 def _read_key(text: str) -> _Key:
@@ -148,25 +228,28 @@ def _read_key(text: str) -> _Key:
     return _Key(visible_ms, serial, offset)
 
 
-def _message(store: Store, key: _Key, pop: OpenPop) -> InvisibleMessage:
+def _message(store: Store, row: _Row) -> InvisibleMessage:
     """Return a message with what its record says. In a thread."""
-    given = pop.checkpoint.key
-    result = store.reads.get_blocking(GetRequest(given.topic, given.queue_id, key.offset, 1, READ_BYTES))
+    offset = row.key.offset
+    result = store.reads.get_blocking(GetRequest(row.topic, row.queue_id, offset, 1, READ_BYTES))
     stored = (
         record.decode(result.body, check_crc=False)
-        if result.status is GetStatus.FOUND and result.next_offset == key.offset + 1
+        if result.status is GetStatus.FOUND and result.next_offset == offset + 1
         else None
     )
+    given_out = row.given_out
+    if given_out is None and stored is not None:
+        given_out = stored.reconsume_times + 1
     return InvisibleMessage(
-        topic=given.topic,
-        of_topic=popped_topic(given.topic, given.group),
-        queue_id=given.queue_id,
-        offset=key.offset,
+        topic=row.topic,
+        of_topic=popped_topic(row.topic, row.group),
+        queue_id=row.queue_id,
+        offset=offset,
         log_offset=None if stored is None else stored.log_offset,
         message_id=None if stored is None else stored.message_id,
-        popped_ms=given.pop_ms,
-        visible_ms=key.visible_ms,
-        given_out=None if stored is None else stored.reconsume_times + 1,
-        client=pop.client,
-        revive_queue=pop.revive_queue,
+        popped_ms=row.popped_ms,
+        visible_ms=row.key.visible_ms,
+        given_out=given_out,
+        client=row.client,
+        revive_queue=row.revive_queue,
     )

@@ -17,7 +17,7 @@ from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.host import Host
-from mqadmin.cluster.embedded.pops import popped_from
+from mqadmin.cluster.embedded.pops import invisible_of, popped_from
 from mqadmin.cluster.protocol import Topics
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
 
@@ -125,7 +125,7 @@ class EmbeddedTopics(Topics):
                     group=group,
                     lag=self._host.listings.lag(group, name),
                     clients=len(parts.clients.consumers(group)),
-                    invisible=parts.in_flight.invisible_of(group, name),
+                    invisible=invisible_of(parts, group, name),
                 )
                 for group in groups
             ],

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop import order_info, order_log, ordered
+from broker_store.broker.pop.in_flight import InFlight
 from broker_store.broker.pop.order_info import MAX_OFFSETS, OrderInfo, following
 from broker_store.broker.pop.order_log import OrderLog
 from broker_store.broker.pop.ordered import CLEAN_INTERVAL_MS, MAX_IDLE_MS, OrderedQueues, read_file
@@ -76,7 +77,12 @@ class World:
             self.store, self.topics, cluster="DefaultCluster", clock=clock, host=lambda: (b"\x7f\0\0\1", 1)
         )
         self.ordered = OrderedQueues(
-            self.store, self.positions, log, clock=clock, exists=lambda place: self.exists(place)
+            self.store,
+            self.positions,
+            log,
+            clock=clock,
+            exists=lambda place: self.exists(place),
+            in_flight=InFlight(),
         )
         if self.saved_states is not None:
             self.ordered.load(self.saved_states)
