@@ -130,6 +130,46 @@ def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kin
     assert admin(broker, lambda one: one.consumer_connections("readers", address)) is None
 
 
+# The Go client goes on with the next message of a batch while it waits to try one again.
+@pytest.mark.parametrize(("kind", "fails"), [(clients.JAVA_GRPC, 1), (clients.GO_GRPC, 0)])
+def test_messages_of_a_group_are_consumed_in_order_and_one_that_fails_holds_the_others(
+    kind, fails, broker, tmp_path
+):
+    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    create(broker, "Ordered", 2)
+    policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}
+    admin(
+        broker,
+        lambda one: one.create_group("readers", consumeMessageOrderly=True, groupRetryPolicy=policy),
+    )
+
+    async def send():
+        async with Producer(broker.nameserver) as producer:
+            for number in range(40):
+                group = f"g{number % 4}"
+                await producer.send(
+                    "Ordered",
+                    b"body",
+                    keys=f"{number:02}",
+                    properties={"__SHARDINGKEY": group},
+                    queue_id=number % 2,
+                )
+
+    options = {"topic": "Ordered", "group": "readers", "fails": fails}
+    consumer = program.start("push", **options)
+    try:
+        consumer.until_ready()
+        asyncio.run(send())
+        lines = consumer.until(lambda lines: sum("id" in line for line in lines) >= 40 * (fails + 1))
+    finally:
+        consumer.kill()
+    for group in range(4):
+        tries = [(line["key"], line["attempt"]) for line in lines if line.get("group") == f"g{group}"]
+        keys = [f"{number:02}" for number in range(group, 40, 4)]
+        # A second try comes before the first try of the next message.
+        assert tries == [(key, attempt) for key in keys for attempt in range(1, fails + 2)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_filters_by_tag_and_by_sql(kind, broker, tmp_path):
     program = clients.grpc_program(kind, broker.grpc, tmp_path)

@@ -93,6 +93,23 @@ async def test_what_our_producer_sends_the_python_client_receives_and_acknowledg
     assert connected["subscriptionTable"]["Orders"]["subString"] == "TagA"
 
 
+async def test_messages_of_a_group_are_consumed_in_order(broker):
+    async with Admin(broker.nameserver) as admin:
+        await admin.create_topic("Ordered", read_queues=1, write_queues=1)
+        await admin.create_group("readers", consumeMessageOrderly=True)
+    command = [PYTHON, PROGRAMS / "consume.py", broker.grpc, "readers", "Ordered", "push"]
+    consumer = Running(command)
+    try:
+        await asyncio.to_thread(consumer.until_ready)
+        async with Producer(broker.nameserver) as producer:
+            for number in range(30):
+                await producer.send("Ordered", b"%d" % number, properties={"__SHARDINGKEY": "g"})
+        lines = await asyncio.to_thread(consumer.until, lambda lines: len(lines) > 30)
+    finally:
+        consumer.kill()
+    assert [line["body"] for line in lines if "body" in line] == [str(number) for number in range(30)]
+
+
 async def test_a_message_that_fails_comes_again_by_the_groups_policy(broker):
     async with Admin(broker.nameserver) as admin:
         await admin.create_topic("Orders", read_queues=1, write_queues=1)

@@ -44,10 +44,14 @@ def code_of(status: PutStatus) -> Code:
     return OF_PUT.get(status, Code.INTERNAL_SERVER_ERROR)
 
 
-# Codes of Apache's proxy for what its broker refuses; all others are INTERNAL_SERVER_ERROR.
+# Codes for what a part of both ports refuses; all others are INTERNAL_SERVER_ERROR. They are those of
+# Apache's proxy, but for receipts that name no message of the group: after an error of the server a client
+# tries again.
 _OF_REFUSALS: dict[int, Code] = {
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
+    ResponseCode.MESSAGE_ILLEGAL: Code.INVALID_RECEIPT_HANDLE,
+    ResponseCode.NO_MESSAGE: Code.INVALID_RECEIPT_HANDLE,
     ResponseCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: Code.ILLEGAL_FILTER_EXPRESSION,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,

@@ -29,6 +29,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Subscription,
     SubscriptionEntry,
 )
+from broker_store.protocol.pop import Receipt, read_receipt
 from broker_store.server.grpc import acks as acks_module
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.renewals import Renewals
@@ -590,8 +591,6 @@ async def test_a_handle_that_is_over_or_of_another_broker_is_refused(opened):
 
 
 def _receipt(port):
-    from broker_store.protocol.pop import Receipt
-
     return Receipt(0, port.harness.now_ms, 20_000, 0, 0, "broker-a", 0, 0)
 
 
@@ -658,6 +657,83 @@ async def test_an_invisible_time_is_changed_and_the_new_handle_counts(opened):
     assert (await changed(port, two.system_properties.receipt_handle, 43_201)).status.code == (
         Code.ILLEGAL_INVISIBLE_TIME
     )
+
+
+# In order
+
+
+async def ordered(opened, **group):
+    port = await opened()
+    port.parts.groups.put(SubscriptionGroup("CG", consume_message_orderly=True, **group))
+    call, answer = await connected(port)
+    assert answer.settings.subscription.fifo
+    return port, call
+
+
+async def test_a_group_in_order_gets_no_more_of_a_queue_before_it_has_acknowledged(opened):
+    port, call = await ordered(opened)
+    port.put(*(b"%d" % number for number in range(4)), __SHARDINGKEY="g")
+    first = await received(port, count=2)
+    assert [message.body for message in first] == [b"0", b"1"]
+    waiting = asyncio.ensure_future(received(port, count=2))
+    await until(lambda: port.parts.parked_pops.count)
+    assert (await ack(port, first[1].system_properties.receipt_handle)).status.code == Code.OK
+    assert port.parts.parked_pops.count == 1
+    assert (await ack(port, first[0].system_properties.receipt_handle)).status.code == Code.OK
+    assert [message.body for message in await waiting] == [b"2", b"3"]
+    call.cancel()
+
+
+async def test_a_message_in_order_that_fails_comes_again_before_the_others(opened):
+    port, call = await ordered(opened, retry_max_times=1)
+    port.put(b"0", b"1", __SHARDINGKEY="g")
+    for attempt in (1, 2):
+        (message,) = await received(port, count=1)
+        assert (message.body, message.system_properties.delivery_attempt) == (b"0", attempt)
+        assert (await changed(port, message.system_properties.receipt_handle, 1)).status.code == Code.OK
+        port.pass_time(1_000)
+    status = status_of(await port.receive(asked(count=1)))
+    assert status.message == "no match message"
+    (dead,) = port.harness.store.messages(DLQ, 0)
+    assert dead.body == b"0"
+    assert [message.body for message in await received(port, count=1)] == [b"1"]
+    call.cancel()
+
+
+async def test_a_repeated_attempt_in_order_gets_its_messages_again(opened):
+    port, call = await ordered(opened)
+    port.put(b"0", b"1")
+    first = await received(port, count=2, attempt_id="a1")
+    again = await received(port, count=2, attempt_id="a1")
+    assert [message.body for message in again] == [b"0", b"1"] == [message.body for message in first]
+    handles = [message.system_properties.receipt_handle for message in again]
+    assert (await ack(port, *handles)).status.code == Code.OK
+    assert await nothing_is_left(port)
+    call.cancel()
+
+
+async def test_an_offset_that_a_group_was_not_given_in_order_is_refused(opened):
+    port, call = await ordered(opened)
+    port.put(b"0", b"1")
+    (message,) = await received(port, count=1)
+    words = message.system_properties.receipt_handle.split(" ")
+    receipt = read_receipt(" ".join(words[:8]))._replace(offset=1)
+    answer = await ack(port, write_handle(Handle(receipt, 0, "Orders", "CG")))
+    assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
+    call.cancel()
+
+
+async def test_messages_in_order_are_renewed_and_forwarded(opened):
+    port, call = await ordered(opened)
+    port.put(b"0", b"1")
+    (message,) = await received(port, count=1, auto_renew=True, invisible_s=0)
+    let_pass(port, 600_000)
+    waiting = asyncio.ensure_future(received(port, count=1))
+    await until(lambda: port.parts.parked_pops.count)
+    assert (await forward(port, message.system_properties.receipt_handle)).status.code == Code.OK
+    assert [message.body for message in await waiting] == [b"1"]
+    assert [dead.body for dead in port.harness.store.messages(DLQ, 0)] == [b"0"]
+    call.cancel()
 
 
 # Dead letters
