@@ -26,6 +26,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 )
 from broker_store.server.grpc import transaction_ids
 from tests.server.grpc.conftest import message
+from tests.support import grpc_refusals
 
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 MINUTE_MS = 60_000
@@ -296,3 +297,30 @@ async def test_a_message_with_a_priority_keeps_it(opened):
         assert (await port.send(message(topic=topic, priority=7))).status.code == Code.OK
         (one,) = stored(port, topic)
         assert one.properties["_SYS_MSG_PRIORITY_"] == "7"
+
+
+@pytest.fixture
+async def refusing(opened):
+    """A port with the topics of the golden refusals."""
+    port = await opened(recall_message_enable=True)
+    for topic, kind in grpc_refusals.TOPICS.items():
+        attributes = {"message.type": kind} if kind else {}
+        perm = 4 if topic == grpc_refusals.READ_ONLY else 6
+        port.parts.topics.put(TopicConfig(topic, 4, 4, perm=perm, attributes=attributes))
+    return port
+
+
+@pytest.mark.parametrize("name", grpc_refusals.CASES)
+async def test_what_is_refused_is_answered_as_apaches_proxy_did(refusing, name):
+    case = grpc_refusals.CASES[name]
+    channel = refusing.connect(**{"grpc.max_send_message_length": 64 << 20})
+    answer = await refusing.call(case.method, case.request(refusing.harness.now_ms), channel=channel)
+    found = grpc_refusals.status_of(answer)
+    if name in grpc_refusals.DIFFERENT:
+        assert found[0] == grpc_refusals.DIFFERENT[name][0]
+    else:
+        assert found == grpc_refusals.golden()[name]
+    # None of a call is stored when one is refused.
+    assert refusing.harness.store.put_calls == []
+    assert sum(refusing.parts.statistics.refusals.counts().values()) == 1
+    await channel.close()
