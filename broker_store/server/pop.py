@@ -133,7 +133,9 @@ class Pops:
                 self._note_limit(run, "too many offsets", error)
                 self._next_place(run)
                 continue
-            if offset == self._store.reads.max_offset(place[1], queue_id) or self._is_blocked(pop, place):
+            if offset == self._store.reads.max_offset(place[1], queue_id) or self._is_blocked(
+                pop, place, run.pop_ms
+            ):
                 self._next_place(run)
                 continue
             request = GetRequest(
@@ -156,8 +158,8 @@ class Pops:
                 return
         self._finish(run)
 
-    def _is_blocked(self, pop: Pop, place: Place) -> bool:
-        return pop.is_order and self._parts.ordered.is_blocked(place, pop.attempt_id)
+    def _is_blocked(self, pop: Pop, place: Place, now_ms: int) -> bool:
+        return pop.is_order and self._parts.ordered.is_blocked(place, pop.attempt_id, now_ms)
 
     def _next_place(self, run: _Run) -> None:
         run.places.popleft()
@@ -224,7 +226,7 @@ class Pops:
         if status is GetStatus.FOUND and run.pop.is_order:
             if parts.pop_positions.next_offset(*place) != offset:
                 return True  # acknowledgements or a reset moved it while a thread read
-            if not self._is_blocked(run.pop, place):
+            if not self._is_blocked(run.pop, place, run.pop_ms):
                 self._take_in_order(run, place, offset, result)
         elif status is GetStatus.FOUND:
             self._take_messages(run, place, offset, result)
@@ -421,7 +423,7 @@ class Pops:
             at = self._parts.pop_positions.next_offset(pop.group, topic, queue_id)
             place = (pop.group, topic, queue_id)
             if end > (0 if at is None else at) and place not in self._reading:
-                if not self._is_blocked(pop, place):
+                if not self._is_blocked(pop, place, self._parts.clock()):
                     return True
         return False
 

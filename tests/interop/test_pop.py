@@ -69,6 +69,44 @@ def test_what_a_consumer_fails_comes_again_by_its_new_invisible_time(java_5):
     assert {line["topic"] for line in lines if "topic" in line} == {topic}
 
 
+def succeeded(lines: list[dict]) -> list[dict]:
+    return [line for line in lines if "key" in line and not line.get("failed")]
+
+
+def test_an_orderly_listener_gets_each_message_once(java_5, broker):
+    """The push consumer of 5.5.0 pops without order for it, too; what it fails is tried again in the client."""
+    topic, group = names(java_5, "orderly", "orderly-poppers")
+    set_up(java_5, topic, group=group)
+    sent = acknowledged(java_5.run("send", topics=topic, n=100))
+    consumer = java_5.start("consume", group=group, topics=topic, pop=60_000, orderly="true")
+    wanted = {line["key"] for line in sent}
+    try:
+        consumer.until(lambda lines: wanted <= {line["key"] for line in succeeded(lines)}, 120)
+        lines = consumer.finish()
+    finally:
+        consumer.kill()
+    assert len(succeeded(lines)) == len(wanted)
+    assert sum(lags_of(broker, group, topic)) == 0
+
+
+def test_pops_in_order_by_javas_client(java_5, broker):
+    topic, group = names(java_5, "in-order", "poppers-in-order")
+    java_5.admin(f"create_topic\t{topic}\t4\t4\t6")
+    sent = acknowledged(java_5.run("send", topics=topic, n=100))
+    lines = java_5.run("pop_in_order", topic=topic, group=group, n=100, fail_every=7, fail_times=2)
+    done = succeeded(lines)
+    assert {line["key"] for line in done} == {line["key"] for line in sent} and len(done) == 100
+    for queue in range(4):
+        offsets = [line["offset"] for line in done if line["queue"] == queue]
+        assert offsets == sorted(offsets)
+    failed = [line for line in lines if line.get("failed")]
+    assert failed and {line["reconsume"] for line in lines if "key" in line} >= {0, 1}
+    until = time.monotonic() + 5  # an offset is committed when its acknowledgement is synced
+    while sum(lags_of(broker, group, topic)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert sum(lags_of(broker, group, topic)) == 0
+
+
 def test_tags_and_a_consumer_that_ends_in_between(java_5):
     topic, group = names(java_5, "tagged", "choosing")
     set_up(java_5, topic, group=group)

@@ -85,7 +85,7 @@ class OrderedQueues:
         exists: Callable[[Place], bool],
         in_flight: InFlight,
     ):
-        self._store, self._positions, self._clock, self._exists = store, positions, clock, exists
+        self._store, self._positions, self._exists = store, positions, exists
         self.log, self._in_flight = log, in_flight
         self._table: dict[tuple[str, str], dict[int, OrderInfo]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}  # by group
@@ -111,12 +111,12 @@ class OrderedQueues:
             return None  # the group's offset was set back: it wants these messages again
         return info
 
-    def is_blocked(self, place: Place, attempt_id: str | None) -> bool:
-        """Return whether a pop gets nothing of a queue now. A repeated attempt gets its messages again."""
+    def is_blocked(self, place: Place, attempt_id: str | None, now_ms: int) -> bool:
+        """Return whether a pop gets nothing of a queue. A repeated attempt gets its messages again."""
         info = self.state(place)
         if info is None or (attempt_id is not None and info.attempt_id == attempt_id):
             return False
-        return info.free_ms() > self._clock()
+        return info.free_ms() > now_ms
 
     def wanted(self, place: Place, offsets: Sequence[int]) -> list[int]:
         """Return which of these messages are not acknowledged yet."""

@@ -113,7 +113,7 @@ class World:
         if self.offsets.query(*PLACE) is None:
             self.offsets.commit(*PLACE, 0)
         begin = self.position
-        if self.ordered.is_blocked(PLACE, attempt):
+        if self.ordered.is_blocked(PLACE, attempt, self.now_ms):
             return None
         read = range(begin, min(begin + count, self.store.max_offset("TopicX", 1)))
         wanted = self.ordered.wanted(PLACE, read)
@@ -332,7 +332,7 @@ def test_a_record_that_is_not_ours_is_not_read():
     world.store.put(Message(LOG, 0, b"nonsense"))
     world.pop(1)
     world.kill()
-    assert world.ordered.is_blocked(PLACE, None)
+    assert world.ordered.is_blocked(PLACE, None, world.now_ms)
 
 
 def test_a_record_states_all_of_a_queue():
@@ -358,7 +358,7 @@ def test_a_reset_survives_a_kill_and_is_not_undone_by_older_acknowledgements():
     world.positions.drop(*PLACE)
     world.ordered.clear(PLACE)
     world.kill()
-    assert world.position == 1 and not world.ordered.is_blocked(PLACE, None)
+    assert world.position == 1 and not world.ordered.is_blocked(PLACE, None, world.now_ms)
     assert world.pop(9) == ([1, 2, 3, 4], {})
 
 

@@ -641,6 +641,19 @@ async def changed(port, handle: str, seconds: int):
     return await port.call("ChangeInvisibleDuration", request)
 
 
+async def test_a_group_in_order_moves_a_message_to_the_dead_letters_after_its_last_attempt(opened):
+    port = await opened()
+    port.parts.groups.put(SubscriptionGroup("CG", consume_message_orderly=True, retry_max_times=1))
+    port.put(b"one", b"two")
+    for attempt in ("a", "b"):
+        assert [message.body for message in await received(port, count=1, attempt_id=attempt)] == [b"one"]
+        port.harness.now_ms += 20_000
+    answers = await port.receive(asked(count=1, attempt_id="c"))
+    assert status_of(answers).code == Code.MESSAGE_NOT_FOUND
+    await until(lambda: port.harness.store.max_offset("%DLQ%CG", 0))
+    assert [message.body for message in await received(port, attempt_id="d")] == [b"two"]
+
+
 async def test_an_invisible_time_is_changed_and_the_new_handle_counts(opened):
     port = await opened()
     port.put(b"one", b"two")

@@ -1,6 +1,7 @@
 import java.util.HashSet;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -25,6 +26,10 @@ class Compat {
     }
 
     static void pop(DefaultMQPushConsumer consumer, long invisibleMs) {
+        throw new UnsupportedOperationException("4.9 clients do not pop");
+    }
+
+    static void popInOrder(DefaultMQPullConsumer consumer, String topic, int count, long invisibleMs, int failEvery, int failTimes) {
         throw new UnsupportedOperationException("4.9 clients do not pop");
     }
 

@@ -1,6 +1,7 @@
 import java.util.HashSet;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -33,6 +34,10 @@ class Compat {
     static void pop(DefaultMQPushConsumer consumer, long invisibleMs) {
         consumer.setClientRebalance(false);
         consumer.setPopInvisibleTime(invisibleMs);
+    }
+
+    static void popInOrder(DefaultMQPullConsumer consumer, String topic, int count, long invisibleMs, int failEvery, int failTimes) throws Exception {
+        new PopInOrder(consumer, topic).run(count, invisibleMs, failEvery, failTimes);
     }
 
     static void setMode(DefaultMQAdminExt admin, String broker, String topic, String group, String mode, int share) throws Exception {

@@ -17,6 +17,7 @@ import org.apache.rocketmq.common.message.*;
  * send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= until=eof pause_ms= delay=LEVEL timer=sec|ms|at:NUMBER step= trace=TOPIC]
  * consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= pop=INVISIBLE_MS from=first|last|timestamp time= trace=TOPIC]
  * pull     topics= [group=]          every queue from its lowest offset to its highest
+ * pop_in_order  topic= group= n= [invisible= fail_every= fail_times=]   until n messages are acknowledged; 5.x
  * poll     topics= group= n= [timeout=]   the lite pull consumer, which commits as it goes
  * transact topics= group= n=         halves whose fate follows from their number (see Transactions), until standard input ends
  * recall   topic= handle=             takes a timer message back
@@ -57,6 +58,7 @@ public class Interop {
         switch (args[1]) {
             case "send": send(); break;
             case "consume": consume(); break;
+            case "pop_in_order": Compat.popInOrder(puller(), text("topic", ""), number("n", 1), number("invisible", 10_000), number("fail_every", 0), number("fail_times", 1)); break;
             case "pull": pull(); break;
             case "poll": poll(); break;
             case "transact": Transactions.run(nameserver, text("group", "interop_transactions"), number("n", 4), i -> message(topics(), i)); break;
