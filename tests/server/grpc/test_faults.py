@@ -1,0 +1,239 @@
+"""Peers of the gRPC port that break its rules, or do not read, by real sockets with and without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+
+from broker_store.broker.topics import TopicConfig
+from broker_store.engine.disk.disk import Disk
+from broker_store.formats import http2_frame as f
+from broker_store.formats.http2_frame import ErrorCode
+from broker_store.protocol.grpc.framing import message_of, with_prefix
+from broker_store.protocol.grpc.v2 import service_pb2 as s
+from broker_store.protocol.grpc.v2.definition_pb2 import Code
+from broker_store.protocol.http2.answers import MAX_IDLE_FRAMES
+from broker_store.protocol.http2.connection import MAX_CANCELS, MAX_STREAMS, PREFACE
+from broker_store.protocol.http2.fields import encode_fields
+from broker_store.protocol.http2.frames import frame_head, settings_frame
+from broker_store.server.certificate import Certificate
+from broker_store.server.channel import HIGH_WATER_BYTES, IDLE_TIMEOUT_S
+from tests.server.grpc.test_calls import route
+
+ROUTE = "/apache.rocketmq.v2.MessagingService/QueryRoute"
+FIELDS = [
+    (":method", "POST"), (":scheme", "http"), (":path", ROUTE), (":authority", "a:1"), ("te", "trailers"),
+    ("content-type", "application/grpc"), ("x-mq-client-id", "client-1"),
+]  # fmt: skip
+BLOCK = encode_fields(FIELDS)
+WITH_AND_WITHOUT_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+
+
+class Wire:
+    """A connection on which a test writes what it likes."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self.bodies: dict[int, bytes] = {}
+        self.statuses: dict[int, str] = {}
+        self.resets: dict[int, int] = {}
+        self.goaway: int | None = None
+
+    def begin(self) -> None:
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window((1 << 30), None)
+        self.writer.write(self.h2.data_to_send())
+
+    def request(self, body: bytes) -> int:
+        number = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(number, FIELDS)
+        self.h2.send_data(number, with_prefix(body), end_stream=True)
+        return number
+
+    async def read(self, until) -> None:
+        """Read until a condition holds or the port ends the connection."""
+        while not until():
+            data = await self.reader.read(1 << 16)
+            if not data:
+                return
+            for event in self.h2.receive_data(data):
+                match event:
+                    case h2.events.DataReceived():
+                        self.bodies[event.stream_id] = self.bodies.get(event.stream_id, b"") + event.data
+                        if event.flow_controlled_length:
+                            self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    case h2.events.TrailersReceived():
+                        self.statuses[event.stream_id] = dict(event.headers)[b"grpc-status"].decode()
+                    case h2.events.StreamReset():
+                        self.resets[event.stream_id] = event.error_code
+                    case h2.events.ConnectionTerminated():
+                        self.goaway = event.error_code
+            if answer := self.h2.data_to_send():
+                self.writer.write(answer)
+
+
+@pytest.fixture
+async def port(opened, tmp_path):
+    certificate = Certificate(None, tmp_path / "tls", ["127.0.0.1"], lambda: 1_800_000_000_000, Disk())
+    made = await opened(certificate)
+    made.wires = []
+    yield made
+    for wire in made.wires:
+        wire.writer.transport.abort()
+
+
+async def connect(port, tls: bool) -> Wire:
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+    wire = Wire(*await asyncio.open_connection("127.0.0.1", port.port.port, ssl=context))
+    port.wires.append(wire)
+    return wire
+
+
+async def until(condition) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def nothing_is_left(port) -> None:
+    """Wait until the port has forgotten the connections that tests opened."""
+    for wire in port.wires:
+        wire.writer.transport.abort()
+    await until(lambda: not port.port.channels)
+    assert (port.port.kept_bytes, port.port.tls.shaking) == (0, {})
+
+
+@WITH_AND_WITHOUT_TLS
+@pytest.mark.parametrize("cut", [1 << 20, 8_191, 97])
+async def test_each_of_a_thousand_requests_is_answered(port, tls, cut):
+    wire = await connect(port, tls)
+    wire.begin()
+    wanted = {}
+    for number in range(1_000):
+        topic = f"T{number % 7}"
+        if number < 7 and number % 2:
+            port.parts.topics.put(TopicConfig(topic, number, number))
+        wanted[wire.request(route(topic).SerializeToString())] = number % 7
+    data = wire.h2.data_to_send()
+    assert len(data) > 50_000
+    for at in range(0, len(data), cut):
+        wire.writer.write(data[at : at + cut])
+        await asyncio.sleep(0)
+    await wire.read(lambda: len(wire.statuses) == 1_000)
+    assert wire.statuses == dict.fromkeys(wanted, "0") and wire.resets == {}
+    for stream, kind in wanted.items():
+        answer = s.QueryRouteResponse.FromString(message_of(wire.bodies[stream]))
+        assert len(answer.message_queues) == (kind if kind % 2 else 0)
+        assert answer.status.code == (Code.OK if kind % 2 else Code.TOPIC_NOT_FOUND)
+    await nothing_is_left(port)
+
+
+def requests(count: int, flags: int = f.FLAG_END_HEADERS, more=lambda stream: b"") -> bytes:
+    return b"".join(
+        frame_head(len(BLOCK), f.HEADERS, flags, stream) + BLOCK + more(stream)
+        for stream in range(1, 2 * count, 2)
+    )
+
+
+def reset(stream: int) -> bytes:
+    return frame_head(4, f.RST_STREAM, 0, stream) + struct.pack(">I", ErrorCode.CANCEL)
+
+
+FLOODS = {
+    "PING": (frame_head(8, f.PING, 0, 0) + bytes(8)) * (MAX_IDLE_FRAMES + 500),
+    "SETTINGS": frame_head(0, f.SETTINGS, 0, 0) * (MAX_IDLE_FRAMES + 500),
+    "WINDOW_UPDATE": (frame_head(4, f.WINDOW_UPDATE, 0, 0) + b"\0\0\0\1") * (MAX_IDLE_FRAMES + 500),
+    "CONTINUATION": requests(1, 0) + (frame_head(1, f.CONTINUATION, 0, 1) + b"\0") * 1_000,
+    "rapid reset": requests(MAX_CANCELS + 500, more=reset),
+    "empty DATA": requests(1) + frame_head(0, f.DATA, 0, 1) * (MAX_IDLE_FRAMES + 500),
+    "unknown frames": frame_head(0, 0x42, 0, 0) * (MAX_IDLE_FRAMES + 500),
+}
+
+
+@WITH_AND_WITHOUT_TLS
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+async def test_a_flood_ends_its_connection_and_no_other(port, tls, flood):
+    wire = await connect(port, tls)
+    wire.writer.write(PREFACE + settings_frame({}) + flood)
+    data = b""
+    while piece := await wire.reader.read(1 << 16):
+        data += piece
+    assert struct.pack(">I", ErrorCode.ENHANCE_YOUR_CALM) in data
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+    assert sum(port.parts.statistics.refusals.counts().values()) == 1
+    await port.channel.close()
+    await nothing_is_left(port)
+
+
+@WITH_AND_WITHOUT_TLS
+async def test_more_streams_than_allowed_are_refused_one_by_one(port, tls):
+    wire = await connect(port, tls)
+    wire.writer.write(PREFACE + settings_frame({}) + requests(MAX_STREAMS + 3))
+    data = b""
+    while data.count(struct.pack(">I", ErrorCode.REFUSED_STREAM)) < 3:
+        data += await wire.reader.read(1 << 16)
+    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+    await port.channel.close()
+    await nothing_is_left(port)
+
+
+@WITH_AND_WITHOUT_TLS
+async def test_a_peer_that_does_not_read_is_not_read_and_gets_its_answers_later(port, tls):
+    port.parts.topics.put(TopicConfig("Wide", 128, 128))
+    wire = await connect(port, tls)
+    wire.begin()
+    wire.writer.transport.pause_reading()
+    for _ in range(1_000):
+        wire.request(route("Wide").SerializeToString())
+    wire.writer.write(wire.h2.data_to_send())
+    await until(lambda: any(channel.paused for channel in port.port.channels))
+    (channel,) = port.port.channels
+    unsent = channel.unsent
+    assert HIGH_WATER_BYTES < unsent < 32 << 20
+    # It gets no answer to what it sends now, so nothing more is kept for it.
+    wire.request(route("Wide").SerializeToString())
+    wire.writer.write(wire.h2.data_to_send())
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+    assert channel.unsent <= unsent
+    now_s = asyncio.get_running_loop().time()
+    assert channel.overdue(now_s + IDLE_TIMEOUT_S + 1)[0] == "idle connection"
+    wire.writer.transport.resume_reading()
+    await wire.read(lambda: len(wire.statuses) == 1_001)
+    assert set(wire.statuses.values()) == {"0"} and len(wire.statuses) == 1_001
+    await nothing_is_left(port)
+
+
+@WITH_AND_WITHOUT_TLS
+async def test_a_peer_that_goes_in_the_middle_leaves_nothing(port, tls):
+    for size in (1, 30, 200, 70_000):
+        wire = await connect(port, tls)
+        wire.begin()
+        for _ in range(1_000):
+            wire.request(route().SerializeToString())
+        wire.writer.write(wire.h2.data_to_send()[:size])
+        await wire.writer.drain()
+    await until(lambda: len(port.port.channels) == 4)
+    await nothing_is_left(port)
+
+
+async def test_a_changed_record_of_tls_ends_its_connection(port):
+    wire = await connect(port, True)
+    wire.begin()
+    await wire.read(lambda: wire.h2.remote_settings.max_concurrent_streams == MAX_STREAMS)
+    (channel,) = port.port.channels
+    channel.tls.data_received(b"\x17\x03\x03\x00\x20" + bytes(32))
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):  # the alert that the port sends
+        await wire.read(lambda: False)
+    assert port.parts.statistics.refusals.counts()["TLS"] == 1
+    await nothing_is_left(port)
