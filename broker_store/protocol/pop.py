@@ -25,6 +25,7 @@ from broker_store.protocol.headers import read_int, read_long
 NORMAL, RETRY_V1, RETRY_V2 = 0, 1, 2
 # The revive queue in the receipts of messages that were popped in order: these have no record there.
 ORDER_REVIVE_QUEUE = 999
+MAX_RECEIPT = 512
 MAX_BATCH_ACKS = 4096
 _MAX_BIT_SET_BYTES = 8192
 
@@ -80,10 +81,13 @@ def write_receipt(receipt: Receipt) -> str:
 
 
 def read_receipt(text: str) -> Receipt:
-    """Return a receipt. Raises FieldError."""
-    words = text.split(" ")
-    if not 7 <= len(words) <= 8 or not words[5] or len(text) > 512:
-        raise FieldError("extraInfo", text, "a receipt of 8 words")
+    """Return a receipt. Words after the eighth are ignored, as by Apache's broker: its proxy adds the log
+    offset. Raises FieldError."""
+    words = text.split(" ") if len(text) <= MAX_RECEIPT else []
+    if len(words) < 7 or not words[5]:
+        raise FieldError(
+            "extraInfo", text, f"a receipt of 7 words or more, of at most {MAX_RECEIPT} characters"
+        )
     return Receipt(
         _natural("extraInfo", words[0]),
         _natural("extraInfo", words[1]),
@@ -92,7 +96,7 @@ def read_receipt(text: str) -> Receipt:
         _kind(words[4]),
         words[5],
         read_int("extraInfo", words[6]),
-        _natural("extraInfo", words[7]) if len(words) == 8 else None,
+        _natural("extraInfo", words[7]) if len(words) > 7 else None,
     )
 
 

@@ -33,8 +33,9 @@ def changes_of(text: str | None) -> dict[str, str]:
         if not change:
             continue
         name, separator, value = change.partition("=")
-        if not (change[0] == "+" and separator or change[0] == "-" and not separator) or len(name) < 2:
-            raise FieldError("attributes", change, "+name=value or -name")
+        signed = change[0] == "+" and separator or change[0] == "-" and not separator
+        if not signed or len(name) < 2 or "+" in name[1:] or "-" in name[1:]:
+            raise FieldError("attributes", change, "+name=value or -name, without a further + or - in a name")
         changes[name] = value
     return changes
 

@@ -231,6 +231,36 @@ class ApacheBroker:
         )
 
 
+class ApacheProxy:
+    """Apache's proxy in CLUSTER mode, by the peer scripts: it serves gRPC before the brokers of a name
+    server."""
+
+    def __init__(self, data: Path, nameserver: str):
+        self.data, self._nameserver = data, nameserver
+        self.grpc_port = free_ports()[1]
+        self.grpc = f"127.0.0.1:{self.grpc_port}"
+
+    def start(self) -> "ApacheProxy":
+        done = subprocess.run(
+            [str(PEERS / "start-proxy.sh"), str(self.data), self._nameserver, str(self.grpc_port)],
+            env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout.decode()
+        return self
+
+    def stop(self) -> None:
+        subprocess.run(
+            [str(PEERS / "stop.sh"), str(self.data), "broker"],
+            env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+            check=True,
+            timeout=130,
+        )
+
+
 Broker = ApacheBroker if os.environ.get("INTEROP_BROKER") == "apache" else OurBroker
 IS_APACHE = Broker is ApacheBroker
 # A store that goes from broker to broker; either goes in both directions.

@@ -16,6 +16,7 @@ def test_a_receipt_is_read_and_written():
     short = TEXT.rpartition(" ")[0]
     assert pop.read_receipt(short) == RECEIPT._replace(offset=None)
     assert pop.write_receipt(RECEIPT._replace(offset=None)) == short
+    assert pop.read_receipt(TEXT + " 5376") == RECEIPT  # as from Apache's proxy
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_a_receipt_is_read_and_written():
     [
         "",
         "1 2 3",
-        TEXT + " 6",
+        TEXT + " " + "6" * 512,
         TEXT.replace("broker-a", ""),
         TEXT.replace(" 0 broker", " 3 broker"),
         "-1" + TEXT[1:],

@@ -75,6 +75,7 @@ async def test_topics_are_made_changed_shown_and_deleted(harness):
         # fmt: skip
         {"perm": 99},
         {"attributes": "nonsense"},
+        {"attributes": "++message.type=NORMAL"},
         {"attributes": "+queue.type=BatchCQ"},
         {"readQueueNums": "x"},
     ],
@@ -130,10 +131,20 @@ async def test_groups_are_made_shown_and_deleted(harness):
     harness.parts.offsets.commit("G5", "TopicX", 0, 1)
     assert (await harness.ask(207, groupName="G5", cleanOffset=True)).code == 0
     golden = sample("grp unknown 352").values
-    gone = await harness.ask(352, group="G5")
+    gone = await harness.ask(352, group="no group")
     assert (gone.code, gone.remark) == (golden["code"], golden["remark"]) and harness.parts.offsets.of_group(
         "G5"
     ) == {}
+
+
+async def test_asking_for_a_new_group_creates_it_as_apaches_broker_does(harness):
+    assert fastjson.loads((await harness.ask(352, group="G8")).body)["groupName"] == "G8"
+    assert harness.parts.groups.get("G8") is not None
+
+
+async def test_asking_for_a_group_creates_none_without_the_setting():
+    harness = Harness(auto_create_subscription_group=False)
+    assert (await harness.ask(352, group="G8")).code == 26
 
 
 @pytest.mark.parametrize(

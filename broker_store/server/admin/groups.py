@@ -6,7 +6,7 @@ from broker_store.broker.groups import MAX_GROUP_BYTES, SubscriptionGroup, check
 from broker_store.broker.topics import (
     MAX_QUEUES,
 )
-from broker_store.errors import FieldError, FormatError
+from broker_store.errors import FieldError, FormatError, NameError_
 from broker_store.formats.names import check_group
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode as R
@@ -93,7 +93,13 @@ class GroupAdmin:
         )
 
     def group_config(self, command: Command, channel: Channel) -> Command:
-        group = self._parts.groups.get(read_header(R.GET_SUBSCRIPTIONGROUP_CONFIG, command.fields).group)
+        """Return the settings of a group. It is created if it may be: Apache's proxy asks for the group of a
+        new consumer and refuses the consumer if there is none."""
+        name = read_header(R.GET_SUBSCRIPTIONGROUP_CONFIG, command.fields).group
+        try:
+            group = self._parts.groups.find_or_create(name, (command, channel))
+        except NameError_:
+            group = None
         if group is None:
             return command.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(0, None, None, fastjson.dumps(group.to_json()))

@@ -52,7 +52,13 @@ class Listener(MessageListener):
 
 def run_simple(consumer, ended: threading.Event) -> None:
     while not ended.is_set():
-        for message in consumer.receive(16, 15) or []:
+        try:
+            messages = consumer.receive(16, 15) or []
+        except Exception as error:  # Apache's proxy refuses a receive that comes before the client's settings
+            show(error=str(error))
+            ended.wait(0.5)
+            continue
+        for message in messages:
             consumer.ack(message)
             show(**describe(message))
 
