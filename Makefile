@@ -2,7 +2,7 @@
 # make test-all   all tests                            make test ARGS="tests/engine -k recovery"   some of the quick ones
 # make watch      the quick tests of what changed, at each save
 # make test-long  those that make test leaves out; CI runs both
-# make proof      what takes hours: 20 kills, memory from 1 GiB to 4, 10,000 broken stores, 10^6 power cuts
+# make proof      what takes hours: 20 kills, memory from 1 GiB to 4, 10,000 broken stores, 10^6 power cuts, 10^6 frames of HTTP/2
 # make bench      the figures, beside Apache's         make run ARGS="--web-port 9090 --set flushDiskType=SYNC_FLUSH"
 # make deps       what tests and figures need beside Python packages: jars, Go modules, Chromium
 # make check      style, format and types              make fix       formats and repairs what ruff can

@@ -518,3 +518,8 @@ def test_random_frames_raise_nothing():
 @pytest.mark.slow
 def test_many_random_frames_raise_nothing():
     fuzz_bytes(2, 100_000)
+
+
+@pytest.mark.proof
+def test_a_million_random_frames_raise_nothing():
+    fuzz_bytes(3, 1_000_000)
