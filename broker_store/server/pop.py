@@ -350,6 +350,8 @@ class Pops:
             run.rest += max(0, self._store.reads.max_offset(topic, queue_id) - at)
         if run.count:
             self._end(run)  # its time may end before the pop checkpoints are synced: one answer is enough
+            if run.pop.on_found is not None:
+                run.pop.on_found(run.size)
             self._store.confirmation.when_confirmed(run.log_end, partial(self._answer_found, run))
         elif run.refused is not None:
             self._answer_refused(run, run.refused)

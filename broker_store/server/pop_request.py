@@ -90,6 +90,8 @@ class Pop(NamedTuple):
     client: str | None = None  # its id or its address, for pages
     is_order: bool = False
     attempt_id: str | None = None  # a pop in order that repeats it gets the same messages
+    # Called with the bytes of the messages that were found, before they are confirmed
+    on_found: Callable[[int], None] | None = None
 
     @property
     def line(self) -> tuple[str, str, int]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 WINDOW_TIMEOUT_S = 60.0
 MAX_QUEUED_BYTES = 64 << 20
+MAX_RESUMED_PER_TURN = 32
 
 
 class GrpcHandler(Protocol):
@@ -88,7 +90,7 @@ class GrpcChannel(asyncio.Protocol):
     __slots__ = (
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
         "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
-        "_resumed_s", "_queued", "_queued_since_s", "_resumed",
+        "_resumed_s", "_queued", "_queued_since_s", "_promised", "_unwritten", "_resumed",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -108,7 +110,8 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed_s = 0.0
         self._queued = 0
         self._queued_since_s = 0.0
-        self._resumed: list[Callable[[], None]] = []
+        self._promised = self._unwritten = 0
+        self._resumed: deque[Callable[[], None]] = deque()
 
     # Callbacks of asyncio
 
@@ -222,8 +225,13 @@ class GrpcChannel(asyncio.Protocol):
 
     @property
     def paused(self) -> bool:
-        """Return True if the client does not read what it was sent, or does not open its windows."""
-        return self._is_paused or self.connection.queued > HIGH_WATER_BYTES
+        """Return True if the client does not read what it was sent, or does not open its windows, or if so
+        much will be sent that this must be seen first."""
+        return self._is_paused or self.connection.queued + self._promised + self._unwritten > HIGH_WATER_BYTES
+
+    def promise(self, size: int) -> None:
+        """Count bytes that will be sent when they are confirmed. A negative size takes them back."""
+        self._promised += size
 
     @property
     def unsent(self) -> int:
@@ -236,10 +244,12 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed.append(callback)
 
     def _call_resumed(self) -> None:
-        if self._resumed and not self.paused:
-            callbacks, self._resumed = self._resumed, []
-            for callback in callbacks:
-                callback()
+        """Call what waits for the client to read, one after another, as each may send much."""
+        for _ in range(MAX_RESUMED_PER_TURN):
+            if not self._resumed or self.paused:
+                return
+            self._resumed.popleft()()
+        self.loop.call_soon(self._call_resumed)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -268,6 +278,7 @@ class GrpcChannel(asyncio.Protocol):
     def send(self, stream: Stream, message: bytes) -> None:
         """Send a message of the answer to a long call."""
         self.connection.send(stream, with_prefix(message))
+        self._unwritten += len(message)
         self._schedule()
 
     def finish(self, stream: Stream) -> None:
@@ -295,6 +306,7 @@ class GrpcChannel(asyncio.Protocol):
 
     def _write_out(self) -> None:
         self._is_scheduled = False
+        self._unwritten = 0
         out = self.connection.take()
         transport = self.transport
         if out and transport is not None and not transport.is_closing():

@@ -75,12 +75,13 @@ class Asked(NamedTuple):
 class Receiving:
     """A receive under way. The pop asks it whether its client still reads."""
 
-    __slots__ = ("call", "remote", "has_ended")
+    __slots__ = ("call", "remote", "has_ended", "_promised")
 
     def __init__(self, call: Call):
         self.call = call
         self.remote = call.channel.remote
         self.has_ended = False
+        self._promised = 0
 
     @property
     def closed(self) -> bool:
@@ -92,6 +93,15 @@ class Receiving:
 
     def when_resumed(self, callback: Callable[[], None]) -> None:
         self.call.channel.when_resumed(lambda: None if self.closed else callback())
+
+    def promise(self, size: int) -> None:
+        """Count the bytes of messages that will be sent."""
+        self._promised = size
+        self.call.channel.promise(size)
+
+    def answered(self) -> None:
+        """Take the promised bytes back: they are sent now, or not at all."""
+        self.call.channel.promise(-self._promised)
 
     def hold(self) -> None:
         """Do nothing: the number of streams bounds what one connection has read from disk."""
@@ -129,8 +139,12 @@ class Receives:
         )
         answer = partial(self._answer, receiving, request)
         pop = check_pop(self._parts, asked, (cause, cause_client), receiving, answer)
+        pop = pop._replace(on_found=receiving.promise)
         self._under_way[call.stream] = receiving
-        self._pops.pop(pop)
+        if receiving.paused:
+            receiving.when_resumed(partial(self._pops.pop, pop))
+        else:
+            self._pops.pop(pop)
 
     def gone(self, stream: Stream) -> None:
         """Forget a receive that was cancelled."""
@@ -215,6 +229,7 @@ class Receives:
 
     def _answer(self, receiving: Receiving, request: ReceiveMessageRequest, result: PopResult) -> None:
         self._under_way.pop(receiving.call.stream, None)
+        receiving.answered()
         match result.end:
             case PopEnd.FOUND:
                 self._give(receiving, request, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 
 import grpc
@@ -11,8 +12,15 @@ from google.protobuf.duration_pb2 import Duration
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
+from broker_store.formats.http2_frame import (
+    DATA,
+    FLAG_END_STREAM,
+    HEADERS,
+    SETTING_INITIAL_WINDOW_SIZE,
+)
 from broker_store.formats.topics import PERM_WRITE
 from broker_store.messages import PutStatus
+from broker_store.protocol.grpc.framing import with_prefix
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     Broker,
@@ -28,6 +36,15 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Settings,
     Subscription,
     SubscriptionEntry,
+)
+from broker_store.protocol.http2.connection import PREFACE
+from broker_store.protocol.http2.fields import encode_fields
+from broker_store.protocol.http2.frames import (
+    frame_head,
+    headers_frame,
+    scan_frames,
+    settings_frame,
+    window_update,
 )
 from broker_store.protocol.pop import Receipt, read_receipt
 from broker_store.server.grpc import acks as acks_module
@@ -918,3 +935,139 @@ async def test_a_renewal_that_is_not_stored_is_tried_again_and_then_ends(opened,
         renewals._tick()
     assert len(renewals) == 0 and "is not renewed: SERVICE_NOT_AVAILABLE" in caplog.text
     call.cancel()
+
+
+# Bounds and faults
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+async def test_a_client_that_opens_no_window_is_given_one_answer_and_later_the_others(opened, sync_flush):
+    port = await opened(sync_flush=sync_flush)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port.port)
+    writer.write(PREFACE + settings_frame({SETTING_INITIAL_WINDOW_SIZE: 0}))
+    fields = [
+        (":method", "POST"), (":scheme", "http"), (":path", "/apache.rocketmq.v2.MessagingService/ReceiveMessage"),
+        ("content-type", "application/grpc"), ("x-mq-client-id", "raw"),
+    ]  # fmt: skip
+    body = with_prefix(asked(poll=Duration(seconds=20)).SerializeToString())
+    for stream in range(1, 49, 2):
+        writer.write(headers_frame(stream, encode_fields(fields), 0))
+        writer.write(frame_head(len(body), DATA, FLAG_END_STREAM, stream) + body)
+    await until(lambda: port.parts.parked_pops.count == 24)
+    (connection,) = port.port.channels
+    for number in range(24):
+        port.put(bytes([number]) * (2 << 20), queue_id=number % 4)
+    for _ in range(20):
+        if sync_flush:
+            port.harness.store.sync()
+        await asyncio.sleep(0.001)
+    # 1 MiB may wait, and the answer that goes beyond it.
+    assert 2 << 20 < connection.connection.queued < 4 << 20 and connection.paused
+    assert port.parts.parked_pops.count >= 22
+    writer.write(settings_frame({SETTING_INITIAL_WINDOW_SIZE: 1 << 30}) + window_update(0, 1 << 30))
+    data, ended, most = b"", 0, 0
+    while ended < 24:
+        if sync_flush:
+            port.harness.store.sync()
+        with contextlib.suppress(TimeoutError):
+            data += await asyncio.wait_for(reader.read(1 << 20), 0.02)
+        rows = scan_frames(data, len(data), 1 << 24)
+        ended += sum(bool(kind >> 8 == HEADERS and kind & FLAG_END_STREAM) for kind in rows[::4])
+        data = data[rows[-1] :] if rows else data
+        most = max(most, connection.unsent + connection._promised)
+    assert most < 8 << 20 and connection._promised == 0
+    assert port.parts.parked_pops.count == 0
+    writer.close()
+
+
+async def test_receives_that_wait_cost_no_work_until_a_message_comes(opened, monkeypatch):
+    port = await opened(pop_polling_size=2_000)
+    calls = [
+        port.receiving(asked(poll=Duration(seconds=20), group=f"g{number % 7}")) for number in range(500)
+    ]
+    await until(lambda: port.parts.parked_pops.count == 500)
+    work = []
+    pops = port.harness.router.pops
+    for name in ("_advance", "_begin", "_has_message"):
+        method = getattr(pops, name)
+        monkeypatch.setattr(pops, name, lambda *a, _m=method, _n=name, **k: (work.append(_n), _m(*a, **k))[1])
+    reads = port.harness.store.get
+    monkeypatch.setattr(port.harness.store, "get", lambda *a: (work.append("get"), reads(*a))[1])
+    for _ in range(19_000 // 250):
+        port.harness.now_ms += 250
+        pops.waiting._expire()
+        pops.waiting._timer.cancel()
+    assert work == []
+    port.put(b"one", topic="Orders")
+    await until(lambda: port.parts.parked_pops.count == 493)
+    # One receive of each group read, and no other.
+    assert work.count("_begin") == work.count("get") == 7
+    for call in calls:
+        call.cancel()
+
+
+@pytest.mark.parametrize("what", ["receive", "given", "ack", "change", "forward", "telemetry", "settings"])
+async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
+    port = await opened(sync_flush=True)
+    port.put(b"one", b"two")
+    port.harness.store.sync()
+    waiting = asyncio.ensure_future(received(port, count=1))
+    await asyncio.sleep(0.05)
+    port.harness.store.sync()
+    (message,) = await waiting
+    handle = message.system_properties.receipt_handle
+    (first,) = port.port.channels
+    service = first.handler
+    common = dict(group=GROUP, topic=ORDERS, receipt_handle=handle)
+    requests = {
+        "ack": ("AckMessage", s.AckMessageRequest(
+            group=GROUP, topic=ORDERS, entries=[s.AckMessageEntry(receipt_handle=handle)])),
+        "change": ("ChangeInvisibleDuration", s.ChangeInvisibleDurationRequest(
+            **common, invisible_duration=Duration(seconds=30))),
+        "forward": ("ForwardMessageToDeadLetterQueue", s.ForwardMessageToDeadLetterQueueRequest(**common)),
+    }  # fmt: skip
+    channel = port.connect()
+    if what == "receive":
+        call = port.receiving(
+            asked(topic="Orders", group="empty", poll=Duration(seconds=20)), channel=channel
+        )
+        port.harness.store.sync()
+        await until(lambda: service._receives._under_way)
+    elif what == "given":
+        call = port.receiving(asked(), channel=channel)
+        await until(lambda: service._receives._under_way)
+        await asyncio.sleep(0.02)
+    elif what in requests:
+        name, request = requests[what]
+        call = asyncio.ensure_future(port.call(name, request, channel=channel))
+        await asyncio.sleep(0.05)
+        assert not call.done()
+    else:
+        call = channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
+        body = s.TelemetryCommand(settings=settings_of()).SerializeToString()
+        await call.write(body)
+        if what == "settings":
+            await call.read()
+        await until(lambda: service._telemetry)
+    (killed,) = port.port.channels - {first}
+    killed.transport.abort()
+    await until(lambda: len(port.port.channels) == 1)
+    for _ in range(4):
+        port.harness.store.sync()
+        await asyncio.sleep(0.01)
+    assert service._receives._under_way == {} and service._telemetry == {}
+    assert port.parts.parked_pops.count == 0 and port.parts.clients.consumer_groups() == []
+    assert not [entry for entry in caplog.records if entry.levelname == "ERROR" and "broker" in entry.name]
+    # The broker goes on, and the message that was not given comes soon.
+    for _ in range(6):
+        port.pass_time(1_000)
+        port.harness.store.sync()
+    again = asyncio.ensure_future(received(port))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        port.harness.store.sync()
+    assert b"two" in [message.body for message in await again]
+    if isinstance(call, asyncio.Future):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call
+    await channel.close()
