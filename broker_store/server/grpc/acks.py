@@ -18,7 +18,6 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.protocol.pop import Receipt
 from broker_store.server.grpc.call import Call
-from broker_store.server.grpc.clients import GrpcClients
 from broker_store.server.grpc.consumer_settings import milliseconds
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, read_handle, write_handle
@@ -58,12 +57,11 @@ class Acks:
         self,
         parts: BrokerParts,
         routes: Routes,
-        clients: GrpcClients,
         acks: PopAcks,
         dead_letters: DeadLetters,
         renewals: Renewals,
     ):
-        self._parts, self._routes, self._clients = parts, routes, clients
+        self._parts, self._routes = parts, routes
         self._acks, self._dead_letters, self._renewals = acks, dead_letters, renewals
         self._loop = asyncio.get_running_loop()
 
@@ -149,7 +147,7 @@ class Acks:
 
     def _handle(self, call: Call, text: str, topic: str, group: str) -> Handle:
         """Return the handle that a client means. Its message is not renewed any more. Raises Refused."""
-        present = self._renewals.take(self._clients.find(call.client_id), text)
+        present = self._renewals.take(call.client_id, text)
         return read_handle(present, topic, group, self._parts.broker_name, self._parts.clock())
 
     def _status(self, call: Call, status: PutStatus) -> Status:

@@ -158,22 +158,23 @@ class GrpcClients:
         else:
             self._register_producer(client, client.settings)
 
-    def terminate(self, client_id: str, group: v2.Resource) -> GrpcClient:
+    def terminate(self, client_id: str, group: v2.Resource) -> None:
         """Forget a client that ends. Raises Refused."""
         client = self._known(client_id)
         if client.settings.HasField("subscription"):
             check_group_name(full_name(group))
         self.ended(client)
-        return client
 
-    def ended(self, client: GrpcClient) -> None:
-        """Forget a client whose Telemetry has ended."""
+    def ended(self, client: GrpcClient) -> bool:
+        """Forget a client whose Telemetry has ended; return whether it was known by that."""
         client.closed = True
         if client.questions is not None:
             client.questions.close()
-        if self._clients.get(client.client_id) is client:
-            del self._clients[client.client_id]
-            self._parts.clients.channel_closed(client)
+        if self._clients.get(client.client_id) is not client:
+            return False
+        del self._clients[client.client_id]
+        self._parts.clients.channel_closed(client)
+        return True
 
     def _known(self, client_id: str) -> GrpcClient:
         client = self._clients.get(client_id)

@@ -2,11 +2,13 @@
 
     given for 60 s ──► 10 s before the end: 1 min more, then 3, 5, 10, 30 min, then 1 h each time
                    ──► acknowledged, changed or forwarded by the client: not renewed any more
-                   ──► the client has gone: visible after a second
+                   ──► the client has ended: visible after a second
+                   ──► its connection has: so, if it does not come back within 10 s
                    ──► after 3 h: visible after the wait of the group's retry policy
 
 A renewal gives the message another receipt, and the client does not know it. So `take` returns the present
-handle for the one that the client got. All times are those of Apache's proxy.
+handle for the one that the client got. The times are those of Apache's proxy, but that it takes up to two
+minutes to miss a client whose connection has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from broker_store.broker.retry_policy import policy_of
 from broker_store.messages import PutStatus
 from broker_store.protocol.pop import Receipt
 from broker_store.repeated_log import RepeatedLog
-from broker_store.server.grpc.clients import GrpcClient
+from broker_store.server.grpc.clients import GrpcClient, GrpcClients
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
@@ -36,6 +38,7 @@ STEPS_MS = (_MIN_MS, 3 * _MIN_MS, 5 * _MIN_MS, 10 * _MIN_MS, 30 * _MIN_MS, 60 * 
 AHEAD_MS = 10_000
 LONGEST_MS = 3 * 3_600_000
 AFTER_CLIENT_MS = 1_000
+COME_BACK_MS = 10_000
 MAX_FAILURES = 3
 FAILURE_WAIT_MS = 5_000
 INTERVAL_S = 1.0
@@ -48,24 +51,36 @@ RENEWALS_PER_TURN = 50
 class _Renewed:
     """A message that a client has. `handle` is the present one."""
 
-    __slots__ = ("client", "text", "handle", "tries", "since_ms", "renewals", "failures", "is_over")
+    __slots__ = (
+        "client_id",
+        "remote",
+        "text",
+        "handle",
+        "tries",
+        "since_ms",
+        "renewals",
+        "failures",
+        "is_over",
+    )
 
     def __init__(self, client: GrpcClient, text: str, handle: Handle, tries: int, now_ms: int):
-        self.client, self.text, self.handle, self.tries = client, text, handle, tries
+        self.client_id, self.remote = client.client_id, client.remote
+        self.text, self.handle, self.tries = text, handle, tries
         self.since_ms = now_ms
         self.renewals = self.failures = 0
         self.is_over = False
 
 
 class Renewals:
-    """The messages that are renewed, by client and by the handle that it got."""
+    """The messages that are renewed, by the id of a client and by the handle that it got."""
 
     limit = MAX_RENEWED
 
-    def __init__(self, parts: BrokerParts, acks: PopAcks):
-        self._parts, self._acks = parts, acks
+    def __init__(self, parts: BrokerParts, acks: PopAcks, clients: GrpcClients):
+        self._parts, self._acks, self._clients = parts, acks, clients
         self._loop = asyncio.get_running_loop()
-        self._of_clients: dict[GrpcClient, dict[str, _Renewed]] = {}
+        self._of_clients: dict[str, dict[str, _Renewed]] = {}
+        self._missed: deque[tuple[int, str]] = deque()  # until when a client may come back, and its id
         self._due: list[tuple[int, int, _Renewed]] = []
         self._counter = itertools.count()
         self._returned: deque[_Renewed] = deque()  # of clients that have gone
@@ -83,23 +98,26 @@ class Renewals:
     def add(self, client: GrpcClient, text: str, handle: Handle, tries: int) -> None:
         """Renew a message that a client gets now with the handle `text`; it came again `tries` times."""
         renewed = _Renewed(client, text, handle, tries, self._parts.clock())
-        self._of_clients.setdefault(client, {})[text] = renewed
+        self._of_clients.setdefault(client.client_id, {})[text] = renewed
         self._count += 1
         self._schedule(renewed, handle.visible_ms - AHEAD_MS)
 
-    def take(self, client: GrpcClient | None, text: str) -> str:
+    def take(self, client_id: str, text: str) -> str:
         """Return the present handle for one that a client got, and stop to renew its message."""
-        if client is None:
-            return text
-        renewed = self._of_clients.get(client, {}).get(text)
+        renewed = self._of_clients.get(client_id, {}).get(text)
         if renewed is None:
             return text
         self._remove(renewed)
         return write_handle(renewed.handle)
 
-    def client_gone(self, client: GrpcClient) -> None:
+    def client_missed(self, client_id: str) -> None:
+        """Make the messages of a client visible if it does not come back, because its Telemetry has ended."""
+        if client_id in self._of_clients:
+            self._missed.append((self._parts.clock() + COME_BACK_MS, client_id))
+
+    def client_gone(self, client_id: str) -> None:
         """Make the messages of a client visible, because it has gone."""
-        for renewed in self._of_clients.pop(client, {}).values():
+        for renewed in self._of_clients.pop(client_id, {}).values():
             renewed.is_over = True
             self._count -= 1
             self._returned.append(renewed)
@@ -114,10 +132,10 @@ class Renewals:
     def _remove(self, renewed: _Renewed) -> None:
         renewed.is_over = True
         self._count -= 1
-        of_client = self._of_clients[renewed.client]
+        of_client = self._of_clients[renewed.client_id]
         del of_client[renewed.text]
         if not of_client:
-            del self._of_clients[renewed.client]
+            del self._of_clients[renewed.client_id]
         if len(self._due) > 2 * self._count + 1_000:  # most of them are over
             self._due = [entry for entry in self._due if not entry[2].is_over]
             heapq.heapify(self._due)
@@ -131,6 +149,10 @@ class Renewals:
         """Renew what is due, RENEWALS_PER_TURN in each turn."""
         self._timer = None
         now_ms = self._parts.clock()
+        while self._missed and self._missed[0][0] <= now_ms:
+            client_id = self._missed.popleft()[1]
+            if self._clients.find(client_id) is None:
+                self.client_gone(client_id)
         left = RENEWALS_PER_TURN
         while self._due and self._due[0][0] <= now_ms and left:
             renewed = heapq.heappop(self._due)[2]
@@ -174,9 +196,7 @@ class Renewals:
 
         handle = renewed.handle
         try:
-            receipt = self._acks.change_invisible_time(
-                handle.popped, invisible_ms, renewed.client.remote, changed
-            )
+            receipt = self._acks.change_invisible_time(handle.popped, invisible_ms, renewed.remote, changed)
         except Refusal as refusal:
             self._failed(renewed, refusal.remark)
             return False
@@ -192,7 +212,7 @@ class Renewals:
             time.monotonic(),
             "a message of %s for client %s of group %s is not renewed: %s",
             renewed.handle.topic,
-            renewed.client.client_id,
+            renewed.client_id,
             renewed.handle.group,
             why,
         )

@@ -87,11 +87,11 @@ class Service:
         self._clients = GrpcClients(parts, router.clients)
         acks = router.pop_acks
         dead_letters = DeadLetters(parts, acks)
-        self._renewals = Renewals(parts, acks)
+        self._renewals = Renewals(parts, acks, self._clients)
         self._receives = Receives(
             parts, self._routes, self._clients, router.pops, acks, dead_letters, self._renewals
         )
-        self._acks = Acks(parts, self._routes, self._clients, acks, dead_letters, self._renewals)
+        self._acks = Acks(parts, self._routes, acks, dead_letters, self._renewals)
         self._telemetry: dict[Stream, Telemetry] = {}
         self._handlers: dict[str, _Handler] = {
             f"{_PREFIX}QueryRoute": self._query_route,
@@ -197,7 +197,8 @@ class Service:
 
     def _notify_client_termination(self, call: Call, request: Message) -> Message:
         assert isinstance(request, NotifyClientTerminationRequest)
-        self._renewals.client_gone(self._clients.terminate(call.client_id, request.group))
+        self._clients.terminate(call.client_id, request.group)
+        self._renewals.client_gone(call.client_id)
         return NotifyClientTerminationResponse(status=OK)
 
     def _query_assignment(self, call: Call, request: Message) -> Message:
@@ -265,8 +266,8 @@ class Service:
         if telemetry is None:
             self._receives.gone(stream)
             return
-        self._clients.ended(telemetry.client)
-        self._renewals.client_gone(telemetry.client)
+        if self._clients.ended(telemetry.client):
+            self._renewals.client_missed(telemetry.client.client_id)
 
 
 def _client_id_required() -> Refused:

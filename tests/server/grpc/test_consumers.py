@@ -854,21 +854,42 @@ async def test_a_message_of_a_push_consumer_stays_invisible_while_the_client_liv
     call.cancel()
 
 
-@pytest.mark.parametrize("how", ["cancelled", "terminated"])
-async def test_messages_of_a_push_consumer_that_goes_come_again_a_second_later(opened, how):
+async def test_messages_of_a_push_consumer_that_terminates_come_again_a_second_later(opened):
     port = await opened()
     call, _ = await connected(port)
     port.put(b"one", b"two")
     one, _ = await received(port, auto_renew=True)
     assert (await ack(port, one.system_properties.receipt_handle)).status.code == Code.OK
-    if how == "cancelled":
-        call.cancel()
-        await until(lambda: port.parts.clients.consumer_group("CG") is None)
-    else:
-        await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP))
+    await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP))
     await asyncio.sleep(0)
     port.pass_time(2_000)
     assert bodies(await port.receive(asked())) == [b"two"]
+    call.cancel()
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_messages_of_a_push_consumer_that_loses_its_connection_wait_whether_it_comes_back(
+    opened, comes_back
+):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    (message,) = await received(port, auto_renew=True)
+    let_pass(port, 120_000)  # its handle is not the one that the client got
+    call.cancel()
+    await until(lambda: port.parts.clients.consumer_group("CG") is None)
+    if comes_back:
+        call, _ = await connected(port)
+    let_pass(port, 9_000)
+    assert len(renewals_of(port)) == 1
+    let_pass(port, 2_000)
+    await asyncio.sleep(0)
+    let_pass(port, 2_000)
+    if comes_back:
+        assert (await ack(port, message.system_properties.receipt_handle)).status.code == Code.OK
+    else:
+        assert len(renewals_of(port)) == 0
+        assert bodies(await port.receive(asked())) == [b"one"]
     call.cancel()
 
 
