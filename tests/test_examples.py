@@ -113,6 +113,22 @@ def test_the_java_example_receives_what_it_sent(broker, tmp_path):
 
 
 @pytest.mark.client
+def test_the_java_example_of_grpc_receives_what_it_sent(broker, tmp_path):
+    if reason := clients.java_missing(clients.JAVA_GRPC):
+        pytest.skip(reason)
+    if shutil.which("javac") is None:
+        pytest.skip("no javac on this machine (make deps)")
+    jars = (clients.BUILD / f"cp-{clients.JAVA_GRPC}.txt").read_text().strip()
+    run(["javac", "-nowarn", "-d", str(tmp_path), "-cp", jars, str(EXAMPLES / "java-grpc" / "TourGrpc.java")])
+    endpoints = re.search(r"grpc=(\S+)", broker.ready_line)[1]
+    flags = [f"-Duser.home={tmp_path}", "-Xmx256m", "-XX:+UseSerialGC"]
+    output = run(["java", *flags, "-cp", f"{tmp_path}:{jars}", "TourGrpc", endpoints])
+    assert len(re.findall(r"^sent ", output, re.MULTILINE)) == 3
+    for number in range(3):
+        assert f"received  'hello {number} from gRPC', attempt 1\n" in output
+
+
+@pytest.mark.client
 def test_the_go_example_receives_what_it_sent(broker, tmp_path):
     if (reason := clients.go_missing()) or (
         reason := None if shutil.which("go") else "no go on this machine (make deps)"

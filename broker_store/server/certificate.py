@@ -1,8 +1,9 @@
 """The certificate of a TLS port: that of the settings, or one that the broker makes for itself.
 
-The clients of RocketMQ 5 accept any certificate, so a self-signed one protects against readers, not against
-impostors. It stands with its key in one file of the data directory, which only the owner may read. It is
-valid for VALID_DAYS, and is made again RENEWED_DAYS before its end, at a start or while the broker runs.
+The Java and Go clients of RocketMQ 5 accept any certificate, so a self-signed one protects against readers,
+not against impostors. It stands with its key in one file of the data directory, and without it in another,
+which can be given to clients that check certificates. Only the owner may read both. It is valid for
+VALID_DAYS, and is made again RENEWED_DAYS before its end, at a start or while the broker runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.errors import ConfigError
 
 FILE = "self-signed.pem"
+FOR_CLIENTS = "self-signed.crt"
+_BEGIN = b"-----BEGIN CERTIFICATE-----"
 VALID_DAYS = 397
 RENEWED_DAYS = 30
 MAX_FILE_BYTES = 1 << 20
@@ -65,7 +68,11 @@ class Certificate:
         if self._disk.read_file(self._own, MAX_FILE_BYTES) is None or self._ends_soon():
             self._disk.make_directory(self._own.parent)
             self._disk.replace_file(self._own, self_signed(self._names, self._clock()))
-        return self._load(self._own, self._own)
+        context = self._load(self._own, self._own)
+        if context is not None and self._loaded is not None:
+            content = self._loaded.certificate
+            self._disk.replace_file(self._own.with_name(FOR_CLIENTS), content[content.index(_BEGIN) :])
+        return context
 
     def _load(self, certificate: Path, key: Path) -> ssl.SSLContext | None:
         read = self._disk.read_file

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RMQ_BUILD", ROOT / "build" / "rocketmq"))
 JAVA_5, JAVA_4 = "5.5.0", "4.9.8"
 # Clients of RocketMQ 5 (gRPC)
-JAVA_GRPC, GO_GRPC = "grpc-5.2.0", "go-grpc"
+JAVA_GRPC, GO_GRPC, NODE_GRPC = "grpc-5.2.0", "go-grpc", "node"
 LOG_CONFIGURATION = BUILD / "client-logback.xml"
 # A client that gets no answer gives up after seconds; these are for a machine that does ten other things.
 RUN_LIMIT_S = 180
@@ -43,11 +43,27 @@ def go_missing(name: str = "go-client") -> str | None:
     return None if (BUILD / name).exists() else f"{name} is not in {BUILD} (make deps)"
 
 
+def node_missing() -> str | None:
+    """Why the Node program cannot run here, or None."""
+    if shutil.which("node") is None:
+        return "no node on this machine (make deps)"
+    return (
+        None if (BUILD / "node-client" / ".stamp").exists() else f"node-client is not in {BUILD} (make deps)"
+    )
+
+
+def missing(kind: str) -> str | None:
+    """Why a client cannot run here, or None."""
+    if kind == NODE_GRPC:
+        return node_missing()
+    return go_missing(f"{kind}-client") if kind in ("go", GO_GRPC) else java_missing(kind)
+
+
 def require(*kinds: str) -> None:
-    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go", JAVA_GRPC, GO_GRPC) is not here: to be
-    called before a broker is started."""
+    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go", JAVA_GRPC, GO_GRPC, NODE_GRPC) is not
+    here: to be called before a broker is started."""
     for kind in kinds:
-        if reason := go_missing(f"{kind}-client") if kind in ("go", GO_GRPC) else java_missing(kind):
+        if reason := missing(kind):
             pytest.skip(reason)
 
 
@@ -106,9 +122,13 @@ class GoProgram(Program):
         super().__init__([str(BUILD / "go-client")], nameserver)
 
 
-def grpc_program(kind: str, endpoint: str, home: Path) -> Program:
-    """Apache's client for RocketMQ 5 of a kind (JAVA_GRPC, GO_GRPC); skips the test where it is not there."""
+def grpc_program(kind: str, endpoint: str, home: Path, authority: Path | None = None) -> Program:
+    """Apache's client for RocketMQ 5 of a kind (JAVA_GRPC, GO_GRPC, NODE_GRPC); skips the test where it is
+    not there. That of Node checks the broker's certificate, which is its own `authority`."""
     require(kind)
+    if kind == NODE_GRPC:
+        variables = [f"HOME={home}", f"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH={authority}"]
+        return Program(["env", *variables, "node", str(BUILD / "node-client" / "grpc.js")], endpoint)
     if kind == JAVA_GRPC:
         return JavaProgram(kind, endpoint, home, "Grpc")
     command = ["env", f"HOME={home}", f"user.home={home}", str(BUILD / "go-grpc-client")]

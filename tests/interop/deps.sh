@@ -1,6 +1,6 @@
 #!/bin/bash
 # Fetches beforehand what tests and figures need beside Python packages, so that they run without a network:
-# a JDK, Maven, Go, curl, h2load and Chromium where the machine lacks them (apt), Apache's jars, the Go clients, and the Python one for RocketMQ 5, and compiles the client programs.
+# a JDK, Maven, Go, Node, curl, h2load and Chromium where the machine lacks them (apt), Apache's jars, the Go clients, and those of Node and Python for RocketMQ 5, and compiles the client programs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -10,6 +10,7 @@ have javac || wanted+=(default-jdk-headless)
 have curl || wanted+=(curl)
 have mvn || wanted+=(maven)
 have go || wanted+=(golang-go)
+have npm || wanted+=(nodejs npm)
 have h2load || wanted+=(nghttp2-client)
 have chromium || have chromium-browser || have google-chrome || wanted+=(chromium)
 if [ ${#wanted[@]} -gt 0 ]; then
@@ -23,4 +24,5 @@ fi
 "$here/java/build.sh"
 "$here/go/build.sh"
 "$here/go-grpc/build.sh"
+"$here/node/build.sh"
 "$here/python/build.sh"

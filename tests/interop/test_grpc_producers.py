@@ -10,7 +10,7 @@ from broker_store.client import Admin
 from tests.interop import clients
 from tests.interop.brokers import OurBroker, free_ports
 
-KINDS = [clients.JAVA_GRPC, clients.GO_GRPC]
+KINDS = [clients.JAVA_GRPC, clients.GO_GRPC, clients.NODE_GRPC]
 MESSAGES = 400
 
 
@@ -37,6 +37,10 @@ def stored(broker, topic, tmp_path) -> dict[str, dict]:
     return found
 
 
+def producers(kind, broker, tmp_path):
+    return clients.grpc_program(kind, broker.grpc, tmp_path, broker.data / "tls" / "self-signed.crt")
+
+
 def reader(broker, tmp_path):
     return clients.java_of(clients.JAVA_5, broker, tmp_path)
 
@@ -51,7 +55,7 @@ def create(broker, topic, kind="NORMAL"):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_producer_sends_is_stored_once(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = producers(kind, broker, tmp_path)
     create(broker, "Normal")
     sent = program.run("send", topic="Normal", n=MESSAGES, threads=8, size=1_000)
     assert len(sent) == MESSAGES and not [line for line in sent if "error" in line]
@@ -61,7 +65,7 @@ def test_what_a_producer_sends_is_stored_once(kind, broker, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_of_a_group_are_stored_in_order(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = producers(kind, broker, tmp_path)
     create(broker, "Ordered", "FIFO")
     sent = program.run("send", topic="Ordered", n=60, groups=6)
     assert len(sent) == 60 and not [line for line in sent if "error" in line]
@@ -77,13 +81,13 @@ def test_messages_of_a_group_are_stored_in_order(kind, broker, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_delayed_messages_come_at_their_time(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = producers(kind, broker, tmp_path)
     create(broker, "Delayed", "DELAY")
     due_ms = int(time.time() * 1_000) + 6_000
     sent = program.run("send", topic="Delayed", n=20, deliver_at=due_ms)
     assert len(sent) == 20 and not [line for line in sent if "error" in line]
     recalled = set()
-    if kind == clients.JAVA_GRPC:
+    if kind != clients.GO_GRPC:  # which does not show the handle
         (line,) = program.run("recall", topic="Delayed", handle=sent[0]["handle"])
         assert line["recalled"] == sent[0]["id"]
         recalled.add(sent[0]["key"])
@@ -102,7 +106,7 @@ def test_delayed_messages_come_at_their_time(kind, broker, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_end_by_their_producer_or_by_a_check(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = producers(kind, broker, tmp_path)
     create(broker, "Transactions", "TRANSACTION")
     producer = program.start("transact", topic="Transactions", n=40)
     keys = [f"rkey{number}" for number in range(40)]

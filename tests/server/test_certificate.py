@@ -12,7 +12,14 @@ from cryptography.hazmat.primitives import serialization
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.errors import ConfigError
-from broker_store.server.certificate import FILE, RENEWED_DAYS, VALID_DAYS, Certificate, self_signed
+from broker_store.server.certificate import (
+    FILE,
+    FOR_CLIENTS,
+    RENEWED_DAYS,
+    VALID_DAYS,
+    Certificate,
+    self_signed,
+)
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -31,8 +38,11 @@ def made(directory: Path, clock: Clock, given=None) -> Certificate:
 
 def test_the_first_start_makes_a_certificate_that_only_its_owner_may_read(tmp_path):
     made(tmp_path, Clock()).open()
-    file = tmp_path / "tls" / FILE
-    assert [os.stat(path).st_mode & 0o777 for path in (file.parent, file)] == [0o700, 0o600]
+    file, for_clients = tmp_path / "tls" / FILE, tmp_path / "tls" / FOR_CLIENTS
+    paths = (file.parent, file, for_clients)
+    assert [os.stat(path).st_mode & 0o777 for path in paths] == [0o700, 0o600, 0o600]
+    key, begin, certificate = file.read_text().partition("-----BEGIN CERTIFICATE")
+    assert "PRIVATE" in key and for_clients.read_text() == begin + certificate
     found = x509.load_pem_x509_certificate(file.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
