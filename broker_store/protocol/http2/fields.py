@@ -81,23 +81,33 @@ class FieldDecoder:
         found: list[tuple[str, str]] = []
         end = len(block)
         size = 0
+        # Short numbers and texts without Huffman code are read here: a call to a function costs more than
+        # they do, and each request has some 15 fields.
         while at < end:
             first = block[at]
             if first & 0x80:
-                index, at = _number(block, at, 0x7F)
+                index, at = (first & 0x7F, at + 1) if first != 0xFF else _number(block, at, 0x7F)
                 field = _static(index)
             else:
                 if first & 0x40:
-                    index, at = _number(block, at, 0x3F)
+                    mask = 0x3F
                 elif first & _SIZE_UPDATE:
                     raise Http2Error(ErrorCode.COMPRESSION_ERROR, "a table size within a header block")
                 else:
-                    index, at = _number(block, at, 0x0F)
+                    mask = 0x0F
+                index, at = (first & mask, at + 1) if first & mask != mask else _number(block, at, mask)
                 if index:
                     name = _static(index)[0]
+                elif (start := at + 1) + (length := block[at]) <= end and length < 0x7F:
+                    at = start + length
+                    name = block[start:at].decode("latin-1")
                 else:
                     name, at = self._text(block, at, self._names)
-                value, at = self._text(block, at, self._texts)
+                if (start := at + 1) + (length := block[at]) <= end and length < 0x7F:
+                    at = start + length
+                    value = block[start:at].decode("latin-1")
+                else:
+                    value, at = self._text(block, at, self._texts)
                 field = (name, value)
             found.append(field)
             size += len(field[0]) + len(field[1]) + FIELD_OVERHEAD_BYTES

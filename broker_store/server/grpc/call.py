@@ -23,6 +23,10 @@ class Call(NamedTuple):
     def answer(self, message: Message) -> None:
         self.channel.answer(self.stream, message.SerializeToString())
 
+    def answer_bytes(self, message: bytes) -> None:
+        """Answer with a message that is encoded already."""
+        self.channel.answer(self.stream, message)
+
     @property
     def client_id(self) -> str:
         return self.stream.fields.get(CLIENT_ID, "")

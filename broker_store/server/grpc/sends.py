@@ -17,6 +17,7 @@ from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
 from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
 from broker_store.messages import Message, PutResult
+from broker_store.protocol.grpc.send_answer import stored_answer
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Encoding, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
@@ -26,7 +27,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.server.grpc import transaction_ids
 from broker_store.server.grpc.routes import Routes, check_type
-from broker_store.server.grpc.sent_messages import check_body, properties_of, type_of
+from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import added_properties
@@ -35,7 +36,9 @@ from broker_store.server.waiting import make_half, make_wait, recall_handle_of
 
 # Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
 MAX_MESSAGES = 1_024
-_WAITING = ("TRANSACTION", "DELAY")
+_WAITING = frozenset(("TRANSACTION", "DELAY"))
+# Values of protobuf's enumerations are looked up by name at each access.
+_GZIP, _OK = Encoding.GZIP, Code.OK
 
 
 class PendingSend:
@@ -43,10 +46,10 @@ class PendingSend:
 
     __slots__ = ("topic", "entries", "left", "done")
 
-    def __init__(self, topic: str, count: int, done: Callable[[SendMessageResponse], None]):
+    def __init__(self, topic: str, ids: list[str], done: Callable[[bytes], None]):
         self.topic = topic
-        self.entries = [SendResultEntry() for _ in range(count)]
-        self.left = count
+        self.entries = [SendResultEntry(message_id=message_id) for message_id in ids]
+        self.left = len(ids)
         self.done = done
 
 
@@ -65,10 +68,10 @@ class Sends:
         self,
         request: SendMessageRequest,
         remote_host: tuple[bytes, int],
-        done: Callable[[SendMessageResponse], None],
+        done: Callable[[bytes], None],
     ) -> None:
-        """Add the messages of a call, and call `done` when all are stored. Raises Refused or Refusal; then
-        none is added."""
+        """Add the messages of a call, and call `done` with the answer when all are stored. Raises Refused or
+        Refusal; then none is added."""
         messages = request.messages
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send", "number of messages")
@@ -85,25 +88,29 @@ class Sends:
         config = self._routes.topic(first.topic)
         now_ms = self._parts.clock()
         pairs: list[dict[str, str]] = []
+        kinds: list[str] = []
         for given in messages:
-            if given.topic != first.topic:
+            if given is not first and given.topic != first.topic:
                 raise Refused(Code.MESSAGE_CORRUPTED, "topic in message is not same", "topic of a message")
             check_body(given.body, self._max_body)
-            pairs.append(properties_of(given, config.name, now_ms))
-        kind = self._check_types(messages, config)
+            kinds.append(type_of(given.system_properties))
+            pairs.append(properties_of(given, kinds[-1], config.name, now_ms))
+        kind = self._check_types(kinds, config)
         queue_id = self._queue(config, first.system_properties if len(messages) == 1 else None)
         made = [
             self._message(given, its, config, queue_id, remote_host)
             for given, its in zip(messages, pairs, strict=True)
         ]
-        pending = PendingSend(config.name, len(made), done)
-        entries = pending.entries
+        ids = [its[properties.UNIQUE_KEY] for its in pairs]
+        if kind == NORMAL and len(made) == 1:
+            self._group.add(made[0], self._one_stored, (ids[0], done), expires=True)
+            return
+        pending = PendingSend(config.name, ids, done)
         stored = self._stored
         if kind in _WAITING:
-            self._make_special(made[0], pairs[0], entries[0], first.system_properties.message_id, config.name)
+            self._make_special(made[0], pairs[0], pending.entries[0], ids[0], config.name)
             stored = self._half_stored if made[0].topic == HALF_TOPIC else self._stored
         for number, message in enumerate(made):
-            entries[number].message_id = messages[number].system_properties.message_id
             self._group.add(message, stored, (pending, number), expires=True)
 
     def _check_capacity(self) -> None:
@@ -119,14 +126,14 @@ class Sends:
                 limit=self._max_pending,
             )
 
-    def _check_types(self, messages: Sequence[v2.Message], config: TopicConfig) -> str:
-        """Return the type of the messages, which the topic takes. Raises Refused."""
-        kinds = {type_of(given.system_properties) for given in messages}
-        kind = type_of(messages[0].system_properties)
+    def _check_types(self, kinds: Sequence[str], config: TopicConfig) -> str:
+        """Return the type of the first message, if the topic takes those of all. Raises Refused."""
+        kind = kinds[0]
         if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            for each in (kind, *sorted(kinds - {kind})):
+            check_type(config, kind)
+            for each in sorted(set(kinds[1:])):
                 check_type(config, each)
-        if len(messages) > 1 and not kinds.isdisjoint(_WAITING):
+        if len(kinds) > 1 and not _WAITING.isdisjoint(kinds):
             raise Refused(
                 Code.BAD_REQUEST,
                 "a call with several messages can neither delay them nor send them in transactions",
@@ -151,7 +158,7 @@ class Sends:
         remote_host: tuple[bytes, int],
     ) -> Message:
         system = given.system_properties
-        flag = record.SYS_COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+        flag = record.SYS_COMPRESSED if system.body_encoding == _GZIP else 0
         if config.filter_type == MULTI_TAG:
             flag |= record.SYS_MULTI_TAGS
         born = system.born_timestamp
@@ -186,11 +193,21 @@ class Sends:
 
     def _half_stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
         pending, number = context
-        if OF_PUT[result.status] == Code.OK:
+        if OF_PUT[result.status] == _OK:
             self._parts.transactions.prepared(pending.topic)
             transaction_id = transaction_ids.encode(result.queue_offset, result.log_offset)
             pending.entries[number].transaction_id = transaction_id
         self._stored(context, result)
+
+    def _one_stored(self, context: tuple[str, Callable[[bytes], None]], result: PutResult) -> None:
+        """Answer a call with one message of the usual kind."""
+        message_id, done = context
+        if OF_PUT[result.status] == _OK:
+            done(stored_answer(message_id, result.queue_offset))
+            return
+        status = self._status(result)
+        entry = SendResultEntry(status=status, message_id=message_id, offset=max(0, result.queue_offset))
+        done(SendMessageResponse(status=status, entries=[entry]).SerializeToString())
 
     def _stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
         pending, number = context
@@ -203,11 +220,11 @@ class Sends:
             first = pending.entries[0].status
             same = all(entry.status.code == first.code for entry in pending.entries)
             status = first if same else Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
-            pending.done(SendMessageResponse(status=status, entries=pending.entries))
+            pending.done(SendMessageResponse(status=status, entries=pending.entries).SerializeToString())
 
     def _status(self, result: PutResult) -> Status:
         code = OF_PUT[result.status]
-        if code == Code.OK:
+        if code == _OK:
             return OK
         text = ANSWERS[result.status][1] or result.status.name
         late = self._group

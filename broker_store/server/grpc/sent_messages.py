@@ -26,6 +26,10 @@ MAX_GROUP_BYTES = 64  # that of a message group is shorter
 MAX_LITE_TOPIC_BYTES = 64
 MAX_DELAY_MS = 86_400_000
 MAX_RECOVERY_SECONDS = 3_600
+NORMAL, TRANSACTION = "NORMAL", "TRANSACTION"
+# Values of protobuf's enumerations are looked up by name at each access.
+_TRANSACTION = MessageType.TRANSACTION
+_ILLEGAL_TAG, _ILLEGAL_KEY = Code.ILLEGAL_MESSAGE_TAG, Code.ILLEGAL_MESSAGE_KEY
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]*")
 # Blank for Python, not for Java.
@@ -50,34 +54,39 @@ def check_body(body: bytes, most: int) -> None:
 def type_of(system: v2.SystemProperties) -> str:
     """Return the type of a message, which its properties decide: a message with a group is one in order,
     whatever type it states."""
-    if system.message_type == MessageType.TRANSACTION:
-        return "TRANSACTION"
+    if system.message_type == _TRANSACTION:
+        return TRANSACTION
     if system.HasField("delivery_timestamp"):
         return "DELAY"
     if system.message_group:
         return "FIFO"
     if system.HasField("priority"):
         return "PRIORITY"
-    return "LITE" if system.lite_topic else "NORMAL"
+    return "LITE" if system.lite_topic else NORMAL
 
 
-def properties_of(given: v2.Message, topic: str, now_ms: int) -> dict[str, str]:
-    """Return the properties of a message for the store. Raises Refused."""
+def properties_of(given: v2.Message, kind: str, topic: str, now_ms: int) -> dict[str, str]:
+    """Return the properties of a message of a type for the store. Raises Refused."""
+    # Each access to a field of a message makes a new object, so each is read once.
     system = given.system_properties
+    tag, message_id, born, born_host = (
+        system.tag,
+        system.message_id,
+        system.born_timestamp,
+        system.born_host,
+    )
     pairs, size = _user_properties(given)
-    if system.tag:
-        _check_text("tag", system.tag, Code.ILLEGAL_MESSAGE_TAG)
-        if "|" in system.tag:
-            raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'", "tag")
-        pairs[properties.TAGS] = system.tag
-        size += len(system.tag.encode())
-    if system.keys:
-        for key in system.keys:
-            if key:
-                _check_text("key", key, Code.ILLEGAL_MESSAGE_KEY)
-                size += len(key.encode())
-        if joined := properties.KEY_SEPARATOR.join(filter(None, system.keys)):
-            pairs[properties.KEYS] = joined
+    if tag:
+        _check_text("tag", tag, _ILLEGAL_TAG)
+        if "|" in tag:
+            raise Refused(_ILLEGAL_TAG, "tag cannot contain '|'", "tag")
+        pairs[properties.TAGS] = tag
+        size += len(tag.encode())
+    if keys := [key for key in system.keys if key]:
+        for key in keys:
+            _check_text("key", key, _ILLEGAL_KEY)
+            size += len(key.encode())
+        pairs[properties.KEYS] = properties.KEY_SEPARATOR.join(keys)
     if size > MAX_USER_PROPERTIES_BYTES:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
@@ -86,20 +95,19 @@ def properties_of(given: v2.Message, topic: str, now_ms: int) -> dict[str, str]:
             value=size,
             limit=MAX_USER_PROPERTIES_BYTES,
         )
-    if _is_blank(system.message_id):
+    if _is_blank(message_id):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty", "message id")
-    if _has_control(system.message_id):
+    if _has_control(message_id):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character", "message id")
-    pairs[properties.UNIQUE_KEY] = system.message_id
-    if type_of(system) != "NORMAL":
+    pairs[properties.UNIQUE_KEY] = message_id
+    if kind != NORMAL:
         _add_special(pairs, system, topic, now_ms)
-    if system.trace_context and not _has_control(system.trace_context):
-        pairs[TRACE_CONTEXT] = system.trace_context
-    if system.born_host and not _has_control(system.born_host):
-        pairs[BORN_HOST] = system.born_host
-    born = system.born_timestamp
-    if 0 < born.seconds < _MAX_SECONDS:
-        pairs[BORN_TIMESTAMP] = str(born.seconds * 1_000 + born.nanos // 1_000_000)
+    if (trace := system.trace_context) and not _has_control(trace):
+        pairs[TRACE_CONTEXT] = trace
+    if born_host and not _has_control(born_host):
+        pairs[BORN_HOST] = born_host
+    if 0 < (seconds := born.seconds) < _MAX_SECONDS:
+        pairs[BORN_TIMESTAMP] = str(seconds * 1_000 + born.nanos // 1_000_000)
     return pairs
 
 

@@ -185,7 +185,7 @@ class Service:
 
     def _send_message(self, call: Call, request: Message) -> None:
         assert isinstance(request, SendMessageRequest)
-        self._sends.send(request, call.channel.remote_host, call.answer)
+        self._sends.send(request, call.channel.remote_host, call.answer_bytes)
 
     def _end_transaction(self, call: Call, request: Message) -> Message | None:
         assert isinstance(request, EndTransactionRequest)
