@@ -74,7 +74,7 @@ def succeeded(lines: list[dict]) -> list[dict]:
 
 
 def test_an_orderly_listener_gets_each_message_once(java_5, broker):
-    """The push consumer of 5.5.0 pops without order for it, too; what it fails is tried again in the client."""
+    """The push consumer of 5.5.0 pulls for it and locks the queues, also if the mode of its group is POP."""
     topic, group = names(java_5, "orderly", "orderly-poppers")
     set_up(java_5, topic, group=group)
     sent = acknowledged(java_5.run("send", topics=topic, n=100))

@@ -304,6 +304,18 @@ async def test_a_reset_frees_the_queue_and_older_acknowledgements_do_not_undo_it
     assert position(harness) == 0
 
 
+async def test_a_client_moves_a_message_to_the_dead_letters_and_acknowledges_it():
+    harness = stocked(b"a", b"b")
+    answer = await popped(harness, count=1)
+    (stored,) = record.decode_all(answer.body)
+    sent_back = await harness.ask(
+        36, offset=stored.log_offset, group="CG", delayLevel=-1, originMsgId="x", originTopic="TopicX"
+    )
+    assert sent_back.code == (await ack(harness, answer, 0)).code == 0
+    assert [dead.body for dead in harness.store.messages("%DLQ%CG", 0)] == [b"a"]
+    assert bodies(await popped(harness)) == [b"b"]
+
+
 async def test_messages_that_the_filter_rejects_are_passed():
     harness = stocked()
     for number in range(6):

@@ -212,6 +212,7 @@ class OrderedQueues:
         group, topic, queue_id = place
         if queue_id in self._table.get((topic, group), {}):
             self.log.put(place, None, self._positions.next_offset(*place))
+            self._positions.has_records()
             self._remove(place)
 
     def _put(self, place: Place, info: OrderInfo) -> PutResult:
@@ -219,6 +220,7 @@ class OrderedQueues:
         next_offset = info.next_offset()
         put = self.log.put(place, info, next_offset)
         if put.ok:
+            self._positions.has_records()
             if next_offset > (self._positions.next_offset(*place) or 0):
                 self._positions.move(place, next_offset, put.log_offset, put.log_end)
             self._set(place, info)

@@ -72,9 +72,13 @@ class PopPositions:
 
     def move(self, place: Place, offset: int, begin: int, end: int) -> None:
         """Move a position to `offset`, because of a record in [begin, end) of the log."""
-        self._is_used = True
+        self.has_records()
         move = self._latest[place] = _Move(place, offset, begin, end)
         self._moves.append(move)
+
+    def has_records(self) -> None:
+        """Have the log offset saved up to which records of pops are included: the log has some now."""
+        self._is_used = True
 
     def skip(self, place: Place, offset: int) -> None:
         """Move a position past messages that the group does not want, or that are gone. Raises
@@ -92,6 +96,7 @@ class PopPositions:
             if move.place[:2] == (group, topic) and queue_id in (None, move.place[2]):
                 move.is_dropped = True
                 self._latest.pop(move.place, None)
+                self._offsets.dirty = True  # a start must not find the record of this move
 
     def unsettled_end(self) -> int:
         """Return how far the log must be synced before all positions may be committed; 0 when all are."""
@@ -123,7 +128,6 @@ class PopPositions:
         pops in order. `exists` returns whether there is a topic of a name.
         """
         begin = self._offsets.pops_included
-        self._is_used = begin is not None
         found: dict[Place, _Found] = {}
         for queue_topic, queue_id in [
             (TIMER_TOPIC, 0),
@@ -140,6 +144,7 @@ class PopPositions:
                     move.place not in found or found[move.place].log_offset < move.log_offset
                 ):
                     found[move.place] = move
+        self._is_used = begin is not None or bool(found)
         moved = 0
         for place, _, offset, is_exact in found.values():
             before = self._offsets.query(*place)
@@ -180,10 +185,10 @@ def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> _F
 
 
 def _next_in_order(stored: record.StoredMessage) -> _Found | None:
-    """Return what a record of pops in order states. Only one without a state sets an offset back: that of a
-    reset."""
+    """Return what a record of pops in order states. It may set an offset back: there may have been a reset
+    before it."""
     try:
-        place, info, offset = order_log.decode(stored)
+        place, _, offset = order_log.decode(stored)
     except FormatError:
         return None
-    return None if offset is None else _Found(place, stored.log_offset, offset, info is None)
+    return None if offset is None else _Found(place, stored.log_offset, offset, True)

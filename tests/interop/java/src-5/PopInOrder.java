@@ -18,7 +18,7 @@ import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.ChangeInvisibleTimeRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
-/** Pops in order, with the client's own calls: the push consumer of 5.5.0 pops without order, whatever its listener is. */
+/** Pops in order, with the client's own calls: the push consumer of 5.5.0 pulls for an orderly listener. */
 class PopInOrder {
     static final int POLL_MS = 2_000, LIMIT_MS = 10_000, AGAIN_MS = 500;
 
