@@ -104,24 +104,47 @@ def test_delayed_messages_come_at_their_time(kind, broker, tmp_path):
     assert all(0 <= line["store_time"] - due_ms <= 1_000 for line in came)
 
 
+FATES = {f"rkey{number}": number % 4 for number in range(40)}
+KEPT = {key for key, fate in FATES.items() if fate in (0, 2)}
+UNSURE = {key for key, fate in FATES.items() if fate in (2, 3)}
+
+
+def asked(lines) -> set[str]:
+    return {line["asked"] for line in lines if "asked" in line}
+
+
+def until_stored(broker, topic, keys, tmp_path) -> None:
+    """Wait until exactly these keys stand in a topic."""
+    found: dict[str, dict] = {}
+    deadline = time.monotonic() + 60
+    while found.keys() != keys and time.monotonic() < deadline:
+        found = stored(broker, topic, tmp_path)
+    assert found.keys() == keys
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_end_by_their_producer_or_by_a_check(kind, broker, tmp_path):
     program = producers(kind, broker, tmp_path)
     create(broker, "Transactions", "TRANSACTION")
     producer = program.start("transact", topic="Transactions", n=40)
-    keys = [f"rkey{number}" for number in range(40)]
-    kept = {key for number, key in enumerate(keys) if number % 4 in (0, 2)}
-    unsure = {key for number, key in enumerate(keys) if number % 4 in (2, 3)}
     try:
-        lines = producer.until(
-            lambda lines: {line["asked"] for line in lines if "asked" in line} >= unsure, 90
-        )
+        lines = producer.until(lambda lines: asked(lines) >= UNSURE, 90)
         assert {line["topic"] for line in lines if "asked" in line} == {"Transactions"}
-        found: dict[str, dict] = {}
-        deadline = time.monotonic() + 60
-        while found.keys() != kept and time.monotonic() < deadline:
-            found = stored(broker, "Transactions", tmp_path)
-        assert found.keys() == kept
+        until_stored(broker, "Transactions", KEPT, tmp_path)
         producer.finish()
+    finally:
+        producer.kill()
+
+
+def test_after_kill_9_a_producer_is_asked_about_what_it_left_open(broker, tmp_path):
+    program = producers(clients.JAVA_GRPC, broker, tmp_path)
+    create(broker, "Killed", "TRANSACTION")
+    producer = program.start("transact", topic="Killed", n=40)
+    try:
+        producer.until(lambda lines: any("sent" in line for line in lines), 60)
+        broker.kill9()
+        broker.start()
+        producer.until(lambda lines: asked(lines) >= UNSURE, 90)
+        until_stored(broker, "Killed", KEPT, tmp_path)
     finally:
         producer.kill()
