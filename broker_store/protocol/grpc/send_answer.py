@@ -16,8 +16,8 @@ _OFFSET = b"\x20"  # field 4 of an entry
 
 
 def stored_answer(message_id: str, queue_offset: int) -> bytes:
-    """Return `SendMessageResponse{status, entries {status, message_id, offset}}` of a stored message, which has
-    an id."""
+    """Return `SendMessageResponse{status, entries {status, message_id, offset}}` of a stored message. The id
+    is not empty."""
     raw = message_id.encode()
     entry = _STATUS_FIELD + _MESSAGE_ID + _number(len(raw)) + raw
     if queue_offset:
