@@ -170,7 +170,7 @@ VALUES_OF_MQADMIN = {
     # and the results of checks and of the pipeline
     "broker.group_reads",
     "check.results",
-    "engine.status.store_facts",
+    "engine.status.store_state",
     "lab.experiment",
     "pipeline.results",
     # A library for programs that reach a broker by its port

@@ -26,7 +26,7 @@ ROOMS = (
     "broker_store/check/results.py",
     "broker_store/engine/index",
     "broker_store/engine/status/file_facts.py",
-    "broker_store/engine/status/store_facts.py",
+    "broker_store/engine/status/store_state.py",
     "broker_store/facts",
     "broker_store/pipeline/results.py",
     "broker_store/rest/answers.py",

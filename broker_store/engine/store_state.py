@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_store.engine.status.store_facts import Flag
+from broker_store.engine.status.store_state import Flag
 from broker_store.messages import PutStatus
 
 # A broker refuses sends while one of these is set, before it puts them.

@@ -18,7 +18,7 @@ from broker_store.engine.config_files import read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.file_sizes import FileSizes
-from broker_store.engine.status.store_facts import IndexFileHeader, StoreFile
+from broker_store.engine.status.store_state import IndexFileHeader, StoreFile
 from broker_store.errors import DamagedStoreError, FormatError, NotFoundError, StoreError
 from broker_store.facts.queue_units import QueueUnits
 from broker_store.formats import checkpoint, config_json, index_file, queue_unit, record, timer_log

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.engine.flusher import MAX_ROUND_MS
-from broker_store.engine.status.store_facts import LogPositions, RebuildProgress, Snapshot, Stamps
+from broker_store.engine.status.store_state import LogPositions, RebuildProgress, Snapshot, Stamps
 from broker_store.engine.store import MessageStore
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory

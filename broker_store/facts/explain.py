@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats import index_file, properties, record

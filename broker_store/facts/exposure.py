@@ -16,11 +16,12 @@ from pathlib import Path
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
 from broker_store.engine.start.start_records import names, parsed
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.starts import StartReport, record_of
 from broker_store.formats import record
-from broker_store.units import Moment, fact_of, fields_of
+from broker_store.units import Moment, fields_of
 
 MAX_REPORTS = 5  # of the newest starts, whose scans give the rate
 MIN_SCANNED_BYTES = 1 << 20  # a scan of less is too short to give a rate
@@ -232,27 +233,7 @@ def restart(start: Start | None, log_end: int | None, rate: ScanRate) -> Restart
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    """How long a step of a start took."""
-
-    name: str
-    bytes: int  # that it read
-    duration_ms: float | None  # None: it never ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTimes:
-    """How long a start took, of its record."""
-
-    purpose: str | None
-    state: str
-    started_ms: int | None
-    finished_ms: int | None
-    steps: list[StepTime]
-
-
-def scan_rate(found: Iterable[StartTimes]) -> ScanRate:
+def scan_rate(found: Iterable[StartReport]) -> ScanRate:
     """Return how fast the last starts read their logs, and what the other steps of the newest of them
     took."""
     scans, other_ms = [], None
@@ -278,12 +259,12 @@ def scan_rate(found: Iterable[StartTimes]) -> ScanRate:
     return ScanRate(bytes_per_s=rate, other_ms=other_ms, measured_by=len(scans), why_unknown=None)
 
 
-def reports(directory: Path, disk: Disk | None = None) -> Iterator[StartTimes]:
-    """Yield the times of earlier starts whose records are kept in a directory, newest first."""
+def reports(directory: Path, disk: Disk | None = None) -> Iterator[StartReport]:
+    """Yield the records of earlier starts that are kept in a directory, newest first."""
     disk = disk or Disk()
     for name in reversed(names(disk, directory)):
         raw = disk.read_file(directory / name)
         record = None if raw is None else parsed(raw)
         if record is not None:
             with suppress(ValueError):  # of another version
-                yield fact_of(StartTimes, record)
+                yield record_of(record)

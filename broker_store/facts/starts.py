@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker_store.engine.status.store_facts import LostAndFound
+from broker_store.engine.status.store_state import LostAndFound
 from broker_store.units import Moment, Small, fact_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.engine.status.file_facts import kept_facts
-from broker_store.engine.status.store_facts import LostAndFound, Stamps
+from broker_store.engine.status.store_state import LostAndFound, Stamps
 from broker_store.facts.directory import StoreDirectory
 from broker_store.units import Small
 

@@ -5,7 +5,7 @@ The byte viewer and the journey of a message get `StoreFacts`. `FileFacts` has w
 say, without a broker. The dashboard's `BrokerFacts` has what its broker says
 (mqadmin/cluster/embedded/broker_facts.py). None means "not known".
 
-    positions()             LogPositions of engine/status/store_facts.py
+    positions()             LogPositions of engine/status/store_state.py
     queue_span(topic, id)   (first, next) unit that readers may see; None when there is no such queue
     has_group_offsets       False where the offsets of groups are not known: a store may come without its
                             config/
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Protocol
 
 from broker_store.engine.disk.file_access import Reader
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from broker_store.errors import FormatError
 from broker_store.facts.directory import OFFSETS_FILE, StoreDirectory
 from broker_store.facts.neighbours import record_before

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from broker_store.broker.statistics import MINUTE_MS, Meter
 from broker_store.engine.log.write_path import WHOLE
-from broker_store.engine.status.store_facts import DiskSpace, Snapshot
+from broker_store.engine.status.store_state import DiskSpace, Snapshot
 from broker_store.formats import record
 from broker_store.protocol.command import VERSION
 from broker_store.server.parts import BrokerParts

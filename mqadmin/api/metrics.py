@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from broker_store import __version__
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.api.auth import LocalSocket, Token

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress, Snapshot, StoreFile
+from broker_store.engine.status.store_state import IndexFileFacts, RebuildProgress, Snapshot, StoreFile
 from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
 from broker_store.facts.chains import Chains

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.engine.status.store_facts import Behind, DiskSpace, Flag, Flush, LogPositions, Totals
+from broker_store.engine.status.store_state import Behind, DiskSpace, Flag, Flush, LogPositions, Totals
 from broker_store.units import Moment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.engine.status.store_facts import (
+from broker_store.engine.status.store_state import (
     Behind,
     Flag,
     Flush,

@@ -24,7 +24,7 @@ from rq import get_current_job
 
 from broker_store.check.results import CheckResult
 from broker_store.client import ClientError
-from broker_store.engine.status.store_facts import RebuildProgress
+from broker_store.engine.status.store_state import RebuildProgress
 from broker_store.errors import MisuseError
 from broker_store.facts.starts import StartReport
 from broker_store.lab.experiment import Outcome

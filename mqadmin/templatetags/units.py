@@ -13,7 +13,7 @@ from django import template
 from django.urls import reverse
 from django.utils.html import format_html
 
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from mqadmin.views.glossary.facts import terms
 from mqadmin.views.sources import SOURCES
 

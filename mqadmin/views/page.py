@@ -23,7 +23,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.errors import NameError_, NotFoundError, StoreClosedError, StoreError
 from broker_store.facts.starts import StartReport
 from broker_store.formats import names

@@ -8,7 +8,7 @@ import pytest
 
 from broker_store.engine.log import write_path as w
 from broker_store.engine.log.write_path import MeasuredGroup, WritePath
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from broker_store.facts import dispatch, write_path
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.distributions import RunNumbers

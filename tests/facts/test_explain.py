@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.explain import FOR_EVER_MS, EntryStep, HashStep, LookupStep, explain
 from broker_store.formats import index_file

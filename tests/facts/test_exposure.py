@@ -157,8 +157,15 @@ def test_with_sync_flush_nothing_that_was_acknowledged_can_be_lost(tmp_path, clo
 
 def report(started_ms: int, size: int, took_ms: float, **changes) -> dict:
     steps = [
-        {"name": "load the index", "bytes": 0, "duration_ms": 30.0},
-        {"name": "scan the log", "bytes": size, "duration_ms": took_ms},
+        {"name": "load the index", "at_ms": 0.0, "bytes": 0, "messages": 0, "times": 1, "duration_ms": 30.0},
+        {
+            "name": "scan the log",
+            "at_ms": 30.0,
+            "bytes": size,
+            "messages": 9,
+            "times": 1,
+            "duration_ms": took_ms,
+        },
     ]
     return {
         "id": str(started_ms),

@@ -21,7 +21,7 @@ from broker_store.client import ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.status.live_page import LivePage
-from broker_store.engine.status.store_facts import StoreFile
+from broker_store.engine.status.store_state import StoreFile
 from broker_store.facts.starts import CutMessagesOfQueue, WholeMessagesCut
 from broker_store.messages import Message
 from mqadmin import audit

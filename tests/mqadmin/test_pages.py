@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.urls import reverse
 
-from broker_store.engine.status.store_facts import DiskSpace, LogPositions
+from broker_store.engine.status.store_state import DiskSpace, LogPositions
 from broker_store.errors import StoreClosedError
 from broker_store.formats import properties, record
 from broker_store.messages import Message

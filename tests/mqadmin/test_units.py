@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.template import Context, Template
 
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from mqadmin.templatetags import units
 
 # Read by test_browser.py too: the script that keeps numbers moving must write them the same way.

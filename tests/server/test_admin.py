@@ -7,7 +7,7 @@ import pytest
 
 from broker_store.broker.put_times import NAMES
 from broker_store.broker.topics import TopicConfig
-from broker_store.engine.status.store_facts import DiskSpace
+from broker_store.engine.status.store_state import DiskSpace
 from broker_store.errors import DamagedStoreError
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.messages import Message

@@ -22,7 +22,7 @@ from asgiref.sync import async_to_sync
 from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, MeasuredGroup, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
-from broker_store.engine.status.store_facts import (
+from broker_store.engine.status.store_state import (
     Behind,
     DiskSpace,
     Flag,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from broker_store.engine.status.store_facts import Flag
+from broker_store.engine.status.store_state import Flag
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import LookupStep
 from broker_store.facts.starts import StartFinding, StartReport

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from broker_store.engine.log.appender import NewFiles
 from broker_store.engine.log.write_path import WritePath
-from broker_store.engine.status.store_facts import (
+from broker_store.engine.status.store_state import (
     Behind,
     DiskSpace,
     LogPositions,

@@ -30,7 +30,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.index.files import IndexFile, local_time_name
 from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.engine.status.store_facts import IndexFileFacts
+from broker_store.engine.status.store_state import IndexFileFacts
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import index_file, properties
 from broker_store.formats.index_file import ENTRY, FIRST_ENTRY, IndexGeometry, IndexHeader

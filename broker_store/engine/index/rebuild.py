@@ -19,7 +19,7 @@ from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.rows import WriterContext
-from broker_store.engine.status.store_facts import RebuildProgress
+from broker_store.engine.status.store_state import RebuildProgress
 from broker_store.errors import DamagedStoreError, FormatError, StoreError
 from broker_store.formats import record
 from broker_store.formats.index_file import IndexGeometry

@@ -18,7 +18,7 @@ from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile
-from broker_store.engine.status.store_facts import RebuildProgress
+from broker_store.engine.status.store_state import RebuildProgress
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.worker import Worker
 from broker_store.errors import MisuseError, StoreClosedError, StoreError, SyncError

@@ -49,7 +49,7 @@ from broker_store.engine.read.records import MAX_STOPS, RecordReads
 from broker_store.engine.read.stops import ReadStops
 from broker_store.engine.read.time_search import TimeSearch
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.engine.status.store_facts import Totals
+from broker_store.engine.status.store_state import Totals
 from broker_store.formats import queue_unit, record
 from broker_store.formats.filter_program import HEAD_POOL_AT
 from broker_store.formats.index_file import FOR_EVER_MS, asked_times

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from broker_store.engine.status.store_facts import LostAndFound
+from broker_store.engine.status.store_state import LostAndFound
 from broker_store.units import fields_of
 
 MAX_STEPS = 200  # beyond that, steps of one name in a row, such as scanned files, are joined to one

@@ -13,7 +13,7 @@ from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import POPULATE_STEP, CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.status import samples
-from broker_store.engine.status.store_facts import LostAndFound, StoreFile
+from broker_store.engine.status.store_state import LostAndFound, StoreFile
 from broker_store.errors import StoreError
 from broker_store.formats import timer_log, timer_wheel
 

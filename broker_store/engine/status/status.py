@@ -13,7 +13,7 @@ from broker_store.engine.status.file_facts import (
     log_file_facts,
     queue_file_facts,
 )
-from broker_store.engine.status.store_facts import (
+from broker_store.engine.status.store_state import (
     Behind,
     DiskSpace,
     Flush,

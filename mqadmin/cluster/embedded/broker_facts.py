@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from broker_store.engine.status.store_facts import LogPositions
+from broker_store.engine.status.store_state import LogPositions
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.store_facts import GroupInQueue
 from broker_store.formats.pop_records import PopKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from broker_store.engine.status.store_facts import StoreFile
+from broker_store.engine.status.store_state import StoreFile
 from broker_store.facts.directory import File
 from broker_store.turns import in_turns
 from broker_store.units import fields_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress
+from broker_store.engine.status.store_state import IndexFileFacts, RebuildProgress
 from broker_store.facts.chains import Chains, chains
 from broker_store.facts.explain import LookupStep, explain
 from broker_store.facts.slots import HeatMap, header_of, heat_map

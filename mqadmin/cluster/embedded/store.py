@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from broker_store.broker.pauses import Pauses
-from broker_store.engine.status.store_facts import Behind, LogPositions, Snapshot, Totals
+from broker_store.engine.status.store_state import Behind, LogPositions, Snapshot, Totals
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place

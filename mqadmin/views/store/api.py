@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import Field
 
-from broker_store.engine.status.store_facts import Snapshot, StoreFile
+from broker_store.engine.status.store_state import Snapshot, StoreFile
 from broker_store.units import fields_of
 from mqadmin.api import paging, schemas
 from mqadmin.api.paging import Cursor, Limit

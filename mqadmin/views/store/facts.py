@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_store.engine.status.store_facts import StoreFile
+from broker_store.engine.status.store_state import StoreFile
 from broker_store.units import fields_of
 from mqadmin.facts.store import LogFile
 

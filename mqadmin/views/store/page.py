@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from django.urls import path
 
-from broker_store.engine.status.store_facts import Snapshot, StoreFile
+from broker_store.engine.status.store_state import Snapshot, StoreFile
 from broker_store.errors import StoreClosedError
 from broker_store.facts.exposure import Exposure
 from broker_store.facts.starts import StartReport

@@ -2,7 +2,7 @@
 
 import time
 
-from broker_store.engine.status.store_facts import Snapshot, StoreFile
+from broker_store.engine.status.store_state import Snapshot, StoreFile
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.status import status_of
 from broker_store.units import fact_of, fields_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.urls import path
 
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.facts.cache import CachedFile
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster

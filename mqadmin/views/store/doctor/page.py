@@ -20,7 +20,7 @@ from broker_store.check.results import (
     PlannedAction,
     RepairPlan,
 )
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
 from mqadmin.audit import aaudited

@@ -7,7 +7,7 @@ from typing import Annotated
 from django.http import HttpRequest
 from ninja import Path, Router, Status
 
-from broker_store.engine.status.store_facts import IndexFileFacts, RebuildProgress
+from broker_store.engine.status.store_state import IndexFileFacts, RebuildProgress
 from broker_store.errors import NotFoundError
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import ExplainedLookup

@@ -10,7 +10,7 @@ from django.http import HttpRequest, QueryDict
 from django.shortcuts import render
 from django.urls import path
 
-from broker_store.engine.status.store_facts import IndexFileFacts
+from broker_store.engine.status.store_state import IndexFileFacts
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import LookupStep
 from broker_store.facts.slots import Cell, HeatMap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker_store.engine.status.store_facts import IndexFileFacts
+from broker_store.engine.status.store_state import IndexFileFacts
 from broker_store.errors import NotFoundError
 from broker_store.facts.chains import ChainKey, Chains
 from broker_store.facts.chains import chains as chains_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django.shortcuts import render
 from django.urls import path
 
-from broker_store.engine.status.store_facts import Snapshot
+from broker_store.engine.status.store_state import Snapshot
 from broker_store.facts.dispatch import SINKS, Flushing, Race, Sink
 from broker_store.facts.exposure import Exposure
 from broker_store.facts.write_path import MEASURED_PER_SECOND, Histogram, Stage, Wait
