@@ -186,7 +186,7 @@ def prepare(argv: list[str]) -> Launch:
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
         _keep_private(data / name)
-    _demand_room_for_run_file(disk, data / "run")
+    _require_room_for_run_file(disk, data / "run")
     lock = None
     root = Path(settings.store.store_path_root_dir)
     if not arguments.no_broker and not settings.store.inspect:
@@ -206,7 +206,7 @@ def prepare(argv: list[str]) -> Launch:
     return prepared
 
 
-def _demand_room_for_run_file(disk: Disk, directory: Path) -> None:
+def _require_room_for_run_file(disk: Disk, directory: Path) -> None:
     """Refuse a run directory in which the run file cannot be replaced.
 
     The file is written last: without this check the store would be opened and served before the error.

@@ -120,7 +120,7 @@ class FilterProgram:
 
 
 class MessageFilter(Protocol):
-    """What a read demands of a message beyond its tag. Any thread may use it."""
+    """What a read requires of a message beyond its tag. Any thread may use it."""
 
     @property
     def steps(self) -> int:

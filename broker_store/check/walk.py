@@ -227,7 +227,7 @@ class StoreCheck:
         if self.store.is_unclean:
             self.lists.size_of(self.root / "abort")
         try:
-            self.disk.demand_directory(self.root.parent / LOST_AND_FOUND)
+            self.disk.require_directory(self.root.parent / LOST_AND_FOUND)
         except DamagedStoreError as error:
             self.report.add(ERROR, "unreadable", error.file, None, error.what)
         for directory in (self.root, self.root / config_files.DIRECTORY):

@@ -11,7 +11,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 
 # All of these mean that the message is stored. The last three mean that it is not yet confirmed as the
-# broker's settings demand.
+# broker's settings require.
 STATUS_NAMES = {
     int(ResponseCode.SUCCESS): "SEND_OK",
     int(ResponseCode.FLUSH_DISK_TIMEOUT): "FLUSH_DISK_TIMEOUT",

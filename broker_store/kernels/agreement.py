@@ -62,7 +62,7 @@ def _unit_agrees(
     if load_be64(found) > place:
         put(agreement, c.A_QUEUE, queue)
         put(agreement, c.A_UNIT, unit)
-        return c.EARLIER_LIFE
+        return c.LATER_UNIT
     if load_be64(found) != place or load_be32(found + UNIT_SIZE_AT) != total:
         return c.DIFFERS
     expected = java_hash(0, tags, tags_length) if tags != 0 else 0
@@ -165,7 +165,7 @@ def record_agrees(agreement, topic, record, total, place):
     ):
         topic = find_topic(get(agreement, c.A_WRITER), name, name_length)
         if topic == 0:
-            return (c.UNKNOWN_QUEUE if get(agreement, c.A_ASKS_TOPICS) == 1 else c.DIFFERS), 0
+            return (c.UNKNOWN_QUEUE if get(agreement, c.A_STOPS_WITHOUT_QUEUE) == 1 else c.DIFFERS), 0
     store_ms = load_be64(time_at)
     keys, keys_length, tags, tags_length, unique, unique_length = find_properties(
         properties, properties_length

@@ -203,7 +203,7 @@ BAD_RECORD = 16
 EXHAUSTED = 17  # the requested slice is done
 DIFFERS = 18  # queues or index do not hold the record
 # The record's unit names a later place of the log: the topic may have been deleted and created again
-EARLIER_LIFE = 19
+LATER_UNIT = 19
 OTHER_UNIT = 20  # see KEEPS_UNITS
 
 # A scan's context ---------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ A_BEFORE_MS = 11  # end time of the file before, from which the first entry coun
 A_LAST_MS = 12  # out: store time of the last record whose entries were compared
 A_LAST_OFFSET = 13  # out: its log offset
 # 1: stop with UNKNOWN_QUEUE at a record of a topic that has no queue, since it may have been deleted
-A_ASKS_TOPICS = 14
+A_STOPS_WITHOUT_QUEUE = 14
 # 1: a record may lack the entry of its tag, as Apache's older brokers write the index; 2: and no file follows
 A_TAGS = 15
 A_WORDS = 16

@@ -1,4 +1,4 @@
-"""The Bloom filter data of a consumer group, which Apache's broker demands in consumerFilter.json.
+"""The Bloom filter data of a consumer group, which Apache's broker requires in consumerFilter.json.
 
 Apache's broker may set bits for each group in a unit of a queue, at positions that are a hash of group and
 topic. This broker writes no such units. It computes the positions because Apache's broker drops the whole

@@ -290,7 +290,7 @@ def test_a_lock_that_was_released_is_not_taken_again(disk, tmp_path):
     lock = disk.lock(tmp_path / "lock")
     lock.release()
     (tmp_path / "lock").unlink()
-    lock.demand_in_place()
+    lock.require_in_place()
     assert not (tmp_path / "lock").exists()
 
 

@@ -1058,19 +1058,19 @@ def judge_repair(root: Path, broken: Broken) -> Judgement:
             raise Violation(
                 f"the repair was refused and {len(gone)} readable messages are gone: {error}"
             ) from error
-        _demand_all_somewhere(root, broken)
+        _require_each_somewhere(root, broken)
         return Judgement("refused", str(error))
     if plan.left:
         gone = readable(broken.files, broken.original) - readable(tree(root), broken.original)
         if gone:
             raise Violation(f"the repair left {plan.left[0]!r} and {len(gone)} readable messages are gone")
-        _demand_all_somewhere(root, broken)
+        _require_each_somewhere(root, broken)
         return Judgement("refused", plan.left[0])
-    _demand_all_somewhere(root, broken)
+    _require_each_somewhere(root, broken)
     return judge_start(root, broken, plan.losses)
 
 
-def _demand_all_somewhere(root: Path, broken: Broken) -> None:
+def _require_each_somewhere(root: Path, broken: Broken) -> None:
     """What lay whole in a file of the log, under any name, lies in a file of the store or of lost+found after
     a repair."""
     before = b"".join(content for name, content in broken.files.items() if name.startswith("commitlog/"))

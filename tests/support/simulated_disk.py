@@ -413,7 +413,7 @@ class SimulatedRegion(Region):
     def fault_singly(self) -> None:
         pass
 
-    def demand_in_place(self) -> None:
+    def require_in_place(self) -> None:
         pass
 
     def sync(self, offset: int, length: int) -> None:
@@ -464,7 +464,7 @@ class _Lock:
     def __init__(self, locked: set[Path], path: Path):
         self._locked, self._path = locked, path
 
-    def demand_in_place(self) -> None:
+    def require_in_place(self) -> None:
         pass
 
     def release(self) -> None:

@@ -77,14 +77,14 @@ class Disk:
         try:
             os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
-            self.demand_directory(path)
+            self.require_directory(path)
             return
         except OSError as error:
             raise store_error(error, "making the directory", path) from error
         if sync:
             self.sync_directory(path.parent)
 
-    def demand_directory(self, path: Path) -> None:
+    def require_directory(self, path: Path) -> None:
         """Check that a path is a directory, a link to one, or absent. Raises DamagedStoreError for anything
         else."""
         try:
@@ -102,7 +102,7 @@ class Disk:
         if not is_directory:
             raise DamagedStoreError("is no directory", file=str(path), advice="Move it out of the store.")
 
-    def demand_file(self, path: Path) -> None:
+    def require_file(self, path: Path) -> None:
         """Check that a path is a regular file or absent: to open a FIFO would wait for its other end. Raises
         DamagedStoreError, StoreError."""
         if os.path.lexists(path):
@@ -114,7 +114,7 @@ class Disk:
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
-            self.demand_directory(path)
+            self.require_directory(path)
             return []
         except NotADirectoryError:
             raise DamagedStoreError(

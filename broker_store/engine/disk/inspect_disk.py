@@ -38,7 +38,7 @@ class InspectRegion(Region):
     def fault_singly(self) -> None:
         pass
 
-    def demand_in_place(self) -> None:
+    def require_in_place(self) -> None:
         pass
 
     def sync(self, offset: int, length: int) -> None:
@@ -148,7 +148,7 @@ class InspectDisk(Disk):
         pass
 
     def lock(self, path: Path) -> InspectLock:
-        self.demand_directory(path.parent)
+        self.require_directory(path.parent)
         if not self.exists(path.parent):
             raise StoreError(f"{path.parent} is no store directory: there is nothing to inspect")
         return InspectLock(path, StoreLock.is_held(path))

@@ -71,7 +71,7 @@ class StoreLock:
         finally:
             os.close(descriptor)
 
-    def demand_in_place(self) -> None:
+    def require_in_place(self) -> None:
         """Check that the file still has its name, and create it again where it was removed. Raises
         StoreLockedError when another process took the name meanwhile.
 

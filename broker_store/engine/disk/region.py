@@ -132,7 +132,7 @@ class Region:
                 f"{self.path}: sync of [{offset}, {offset + length}) failed: {os.strerror(number)}"
             )
 
-    def demand_in_place(self) -> None:
+    def require_in_place(self) -> None:
         """Check that the mapped file still has its name and its length. Raises SyncError.
 
         Without the check a removed file still takes writes and its sync reports success; so do pages after a

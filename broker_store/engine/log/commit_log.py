@@ -273,7 +273,7 @@ class CommitLog:
                 if file.base >= to:
                     break
                 # Before the sync: until it is done retention does not touch the file
-                file.map().demand_in_place()
+                file.map().require_in_place()
                 file.sync(min(to, file.end) - file.base)
             self.flushed = max(self.flushed, to)
 

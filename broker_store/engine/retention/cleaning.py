@@ -36,7 +36,7 @@ class Cleaning:
         StoreLockedError, and SyncError for a log file that was replaced: both end the process's writing."""
         self._check_lock()
         # Each sync of the log checks it too, but without messages there is none.
-        self._log.current.map().demand_in_place()
+        self._log.current.map().require_in_place()
         try:
             older = [file.path.name for file in self._log.files[:-1]]
             names = set(self._disk.list_names(self._log.directory))
@@ -54,7 +54,7 @@ class Cleaning:
         lock = self._lock()
         assert lock is not None  # workers run while the store is held
         try:
-            lock.demand_in_place()
+            lock.require_in_place()
         except StoreLockedError:
             raise
         except StoreError as error:

@@ -62,14 +62,14 @@ class Agreement:
         return self._words.address
 
     @property
-    def asks_topics(self) -> bool:
+    def stops_without_queue(self) -> bool:
         """True if the scan stops at records of topics without a queue, to find out whether the topic was
         deleted; otherwise such a record differs."""
-        return self._words[c.A_ASKS_TOPICS] == 1
+        return self._words[c.A_STOPS_WITHOUT_QUEUE] == 1
 
-    @asks_topics.setter
-    def asks_topics(self, asks: bool) -> None:
-        self._words[c.A_ASKS_TOPICS] = int(asks)
+    @stops_without_queue.setter
+    def stops_without_queue(self, stops: bool) -> None:
+        self._words[c.A_STOPS_WITHOUT_QUEUE] = int(stops)
 
     def allow_no_tags(self) -> None:
         """Accept records without the entry of their tag: Apache's brokers before 5.4 write none."""
@@ -129,7 +129,7 @@ class Agreement:
         if stopped == c.DELAYED_RECORD:
             self._dispatcher.compute_tags_code(file, offset)
             return True
-        if stopped == c.EARLIER_LIFE:
+        if stopped == c.LATER_UNIT:
             queue = self._queues.by_row(words[c.A_QUEUE])
             return self._is_of_deleted(offset, queue.topic, queue, words[c.A_UNIT])
         if stopped == c.UNKNOWN_QUEUE:

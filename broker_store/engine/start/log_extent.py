@@ -35,7 +35,7 @@ from broker_store.kernels import context as c
 _MAX_UNITS_BEYOND = 64  # units of a queue that are read to prove that the log went on
 
 
-def demand_log(parts: RecoveryParts) -> None:
+def require_log(parts: RecoveryParts) -> None:
     """Raise DamagedStoreError for a store that had messages and has no log file, unless that is accepted. No
     file has been changed."""
     if parts.log.files:
@@ -48,7 +48,7 @@ def demand_log(parts: RecoveryParts) -> None:
         _refuse(parts, what, parts.log.directory, None)
 
 
-def demand_begin(parts: RecoveryParts, state: RecoveryState, is_exact: bool) -> None:
+def require_begin(parts: RecoveryParts, state: RecoveryState, is_exact: bool) -> None:
     """Check that the log begins where the record says, unless another broker's retention may have removed the
     files. Raises DamagedStoreError, unless that is accepted."""
     state.has_first_record = parts.ends.found and parts.ends.log_minimum == 0 == parts.log.minimum
@@ -64,7 +64,7 @@ def demand_begin(parts: RecoveryParts, state: RecoveryState, is_exact: bool) -> 
     parts.ends.begin_at(parts.log.minimum)
 
 
-def demand_newest(parts: RecoveryParts, state: RecoveryState) -> None:
+def require_newest(parts: RecoveryParts, state: RecoveryState) -> None:
     """Check that the last log file is there, for a store without a record of ends.
 
     After a stop in order, units that point into the file after the last one show that it is missing. Raises
@@ -87,7 +87,7 @@ def demand_newest(parts: RecoveryParts, state: RecoveryState) -> None:
         state.is_end_lost = True
 
 
-def demand_end(parts: RecoveryParts, state: RecoveryState, end: int) -> None:
+def require_end(parts: RecoveryParts, state: RecoveryState, end: int) -> None:
     """Check that the log reaches to where it did: by the record of ends, by the checkpoint, or by units,
     which are written after their records. Raises DamagedStoreError, unless that is accepted."""
     what = _missing_at_end(parts, state, end)

@@ -127,14 +127,14 @@ class Opening:
         """Return whether the last run closed the store in order, and what is known of the last start."""
         report = self._report
         with report.step("read how the last run ended") as step:
-            self._demand_kinds()
+            self._require_kinds()
             self._remove_leftovers()
             clean = not self._parts.disk.exists(self._abort)
             if not clean:
                 self._parts.disk.size_of(self._abort)  # refused when it is no regular file
             report.abort_found = not clean
             last_start = LastStart() if self._records is None else self._records.last_start(report)
-            if not self._demand_the_store(last_start.started_ms):
+            if not self._require_the_store(last_start.started_ms):
                 last_start = last_start._replace(started_ms=None)  # none of its files is expected then
             step.detail = (
                 "there is no abort: it was closed in order, or is new"
@@ -147,7 +147,7 @@ class Opening:
                 self._write_abort()
         return clean, last_start
 
-    def _demand_the_store(self, last_start_ms: int | None) -> bool:
+    def _require_the_store(self, last_start_ms: int | None) -> bool:
         """Return True if something is left of the store that an earlier start opened, or no start is known.
         Raises DamagedStoreError, unless the loss is accepted."""
         parts = self._parts
@@ -164,16 +164,16 @@ class Opening:
             "in its place: start with --accept-damage.",
         )
 
-    def _demand_kinds(self) -> None:
+    def _require_kinds(self) -> None:
         """Check that each name is a file or a directory, as later steps need it, before `abort` is written.
         Raises DamagedStoreError."""
         parts = self._parts
         if not parts.settings.inspect:
-            parts.disk.demand_directory(parts.root.parent / LOST_AND_FOUND)
+            parts.disk.require_directory(parts.root.parent / LOST_AND_FOUND)
         for name in ("checkpoint", ENDS):
-            parts.disk.demand_file(parts.root / name)
+            parts.disk.require_file(parts.root / name)
         if parts.settings.timer_wheel_enable:
-            parts.timer_files.demand_kinds()
+            parts.timer_files.require_kinds()
 
     def _remove_leftovers(self) -> None:
         """Remove unfinished replacements of an earlier run. Raises DamagedStoreError."""

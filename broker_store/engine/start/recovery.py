@@ -72,10 +72,10 @@ from broker_store.engine.start.kept_files import KeptFiles
 from broker_store.engine.start.loading import load_files
 from broker_store.engine.start.log_end import cut_log, lower_stamps
 from broker_store.engine.start.log_extent import (
-    demand_begin,
-    demand_end,
-    demand_log,
-    demand_newest,
+    require_begin,
+    require_end,
+    require_log,
+    require_newest,
 )
 from broker_store.engine.start.log_records import LogRecords
 from broker_store.engine.start.log_scan import choose_start, compare_before, scan_log
@@ -141,7 +141,7 @@ class Recovery:
         report = parts.report
         # 1. Load every file.
         load_files(parts, state)
-        demand_log(parts)
+        require_log(parts)
         if not parts.log.files:
             report.kind = (
                 "first start" if clean and not len(parts.queues) else "normal" if clean else "abnormal"
@@ -161,7 +161,7 @@ class Recovery:
             ):
                 report.finding("warning", doubt, f"config/{TOMBSTONES}")
         with report.step("see that the log begins where it did"):
-            demand_begin(parts, state, is_exact)
+            require_begin(parts, state, is_exact)
         with report.step("find the end of each queue") as step:
             open_recorded(parts, KnownTopics(parts.read_config, clean))
             for queue in parts.queues:
@@ -174,7 +174,7 @@ class Recovery:
             if state.lost_begin is not None and not is_exact:
                 record_numbers_below(parts, parts.log.minimum)
             step.detail = counted(len(parts.queues), "queue")
-        demand_newest(parts, state)
+        require_newest(parts, state)
         # 3. Choose the file to scan from.
         start = choose_start(parts, state)
         # 4. Scan to the end of the log, and compare queues and index with it.
@@ -184,14 +184,14 @@ class Recovery:
             agreement = Agreement(
                 parts.context, parts.queues, parts.index, parts.dispatcher, place, judge_record(parts, topics)
             )
-            agreement.asks_topics = topics.is_known
+            agreement.stops_without_queue = topics.is_known
             if not state.proof.is_exact and (clean or not parts.ends.found):
                 agreement.allow_no_tags()
         compared_from = compare_before(parts, state, start, place, agreement)
         end = scan_log(parts, state, start, agreement)
         # 5. Decide what that end is, and whether the start can be finished.
         with report.step("see that the log reaches as far as it did"):
-            demand_end(parts, state, end)
+            require_end(parts, state, end)
             if state.is_end_lost:
                 record_next_offsets(parts, state, end)
         # Below `agreed` queues and index hold all that the log holds.

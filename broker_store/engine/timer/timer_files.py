@@ -89,11 +89,11 @@ class TimerFiles:
         # Messages before this queue offset were on the wheel before, and their units are lost
         self.taken_again_before = 0
 
-    def demand_kinds(self) -> None:
+    def require_kinds(self) -> None:
         """Check, before a start changes anything, that `open` can use the files. Raises DamagedStoreError."""
-        self._disk.demand_directory(self._directory)
-        self._disk.demand_file(self._path)
-        self._log.demand_files()
+        self._disk.require_directory(self._directory)
+        self._disk.require_file(self._path)
+        self._log.require_files()
         self._wheel.found_size()
 
     def open(self, log_end: int, record_at: Callable[[int], bytes | None], queue_minimum: int = 0) -> None:

@@ -41,7 +41,7 @@ class TimerLog:
         self.files: list[MappedFile] = []  # written by the loop; the worker takes a copy
         self.wrote = 0  # position after the last unit; written by the loop
 
-    def demand_files(self) -> None:
+    def require_files(self) -> None:
         """Check that the files fit each other and the setting. Raises DamagedStoreError, and changes
         nothing."""
         load_sequence(self._disk, self._directory, self._file_size, _SETTING, delete=False)
