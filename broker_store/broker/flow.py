@@ -150,9 +150,10 @@ class Refusals:
         while self._buckets and not 0 <= now_ms - self._buckets[0][0] < RECENT_MS:
             self._buckets.popleft()
 
+    def cases(self) -> list[Refused]:
+        """Return every cause with its last case, the latest first. They change with the next refusals."""
+        return sorted(self._causes.values(), key=lambda refused: (-refused.at_ms, refused.cause))
+
     def facts(self) -> list[dict]:
-        """Return every cause with its last case, the latest first."""
-        return [
-            asdict(refused)
-            for refused in sorted(self._causes.values(), key=lambda refused: (-refused.at_ms, refused.cause))
-        ]
+        """Return the same as of now."""
+        return [asdict(refused) for refused in self.cases()]

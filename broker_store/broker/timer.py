@@ -485,7 +485,7 @@ class Timer:
             topics=waiting.topics,
             not_enqueued=max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
             due=sum(sum(each.due_ms <= now_ms for each in slot.waiting) for slot in due),
-            behind_ms=max(0, now_ms - oldest_ms),
+            overdue_ms=max(0, now_ms - oldest_ms),
             late_ms=self.waiting.recent_lateness_ms(now_ms),
             read_ms=self.slots.read_ms,
             queue_offset=self._queue_offset,

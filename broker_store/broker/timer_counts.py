@@ -39,7 +39,7 @@ class TimerFacts:
     topics: dict[str, int]  # messages by real topic
     not_enqueued: int  # still in the timer topic's queue
     due: int  # their time has come
-    behind_ms: int  # since the oldest of these was due
+    overdue_ms: int  # since the oldest of these was due
     late_ms: int  # the longest delay of a delivery in this minute and the one before
     read_ms: int  # slots before it were read
     queue_offset: int  # that is put on the wheel next

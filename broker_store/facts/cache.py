@@ -112,10 +112,10 @@ class Place:
 
     group: str
     log_offset: int
-    behind_messages: int  # in all its queues
+    lag_messages: int  # in all its queues
     topic: str  # the queue with that place
     queue_id: Small
-    behind_bytes: int
+    lag_bytes: int
 
 
 # kind, topic, queue id, number of the first byte, size, path
@@ -284,17 +284,17 @@ def read_positions(store: StoreDirectory, offsets: GroupOffsets, wrote: int) -> 
         unit = units.unit(max(offset, units.first)) if left else None
         log_offset = wrote if unit is None or unit.is_pre_blank else unit.log_offset
         before = found.get(group)
-        messages = left + (0 if before is None else before.behind_messages)
+        messages = left + (0 if before is None else before.lag_messages)
         if before is not None and log_offset >= before.log_offset:
-            found[group] = replace(before, behind_messages=messages)
+            found[group] = replace(before, lag_messages=messages)
         else:
             found[group] = Place(
                 group=group,
                 log_offset=log_offset,
-                behind_messages=messages,
+                lag_messages=messages,
                 topic=topic,
                 queue_id=queue_id,
-                behind_bytes=max(0, wrote - log_offset),
+                lag_bytes=max(0, wrote - log_offset),
             )
     return _furthest_first(found), True
 

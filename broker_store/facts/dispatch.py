@@ -44,8 +44,8 @@ class Sink:
     """How far one step has come. None is not known."""
 
     position: int | None = None  # a log offset
-    behind_bytes: int | None = None
-    behind_ms: int | None = None  # age of the first record that it lacks
+    lag_bytes: int | None = None
+    lag_ms: int | None = None  # age of the first record that it lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +88,16 @@ class Flushing:
 
 
 def race(
-    positions: LogPositions, behind_ms: dict[str, int | None], rebuild: RebuildProgress | None = None
+    positions: LogPositions, lag_ms: dict[str, int | None], rebuild: RebuildProgress | None = None
 ) -> Race:
-    """`positions` of the store, `behind_ms` the age of the first record that each sink lacks: numbers, and a
+    """`positions` of the store, `lag_ms` the age of the first record that each sink lacks: numbers, and a
     sentence on them."""
     end, places = positions.wrote, {name: getattr(positions, name) for name in SINKS}
     sinks = {
         name: Sink(
             position=place,
-            behind_bytes=None if end is None or place is None else end - place,
-            behind_ms=behind_ms.get(name),
+            lag_bytes=None if end is None or place is None else end - place,
+            lag_ms=lag_ms.get(name),
         )
         for name, place in places.items()
     }
@@ -114,7 +114,7 @@ def of(store: MessageStore) -> Race:
     """The race of a store that runs."""
     positions = store.status.positions()
     places = {name: getattr(positions, name) for name in SINKS}
-    ages = {name: None if place is None else store.status.behind_ms(place) for name, place in places.items()}
+    ages = {name: None if place is None else store.status.lag_ms(place) for name, place in places.items()}
     rebuild = store.rebuilding.progress()
     return race(positions, ages, rebuild if rebuild.state == "running" else None)
 
@@ -123,7 +123,7 @@ def of_files(directory: StoreDirectory) -> Race:
     """The race as a store's files have it, before any start has repaired them.
 
     Queues and index stand at the end of the newest record that they name, the checkpoint at the first record
-    that is younger than its oldest stamp. `behind_ms` is the time from the first record that a sink lacks to
+    that is younger than its oldest stamp. `lag_ms` is the time from the first record that a sink lacks to
     the newest one.
     """
     end = directory.log_end()
@@ -141,7 +141,7 @@ def of_files(directory: StoreDirectory) -> Race:
     behind = [
         f"{FILE_SINKS[name]} {'not known' if sink.position is None else _distance(sink)}"
         for name, sink in sinks.items()
-        if sink.behind_bytes != 0
+        if sink.lag_bytes != 0
     ]
     said = "; ".join(behind) if behind else "queues, index and checkpoint are at the end of the log"
     return Race(
@@ -157,8 +157,8 @@ def _of_file(positions: Positions, place: int, end: int, newest_ms: int | None) 
     lacks_ms = newest_ms if place == end else positions.store_ms(place)
     return Sink(
         position=place,
-        behind_bytes=end - place,
-        behind_ms=None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
+        lag_bytes=end - place,
+        lag_ms=None if newest_ms is None or lacks_ms is None else newest_ms - lacks_ms,
     )
 
 
@@ -217,14 +217,14 @@ def flush(store: MessageStore) -> Flushing:
 
 def flushing(snapshot: Snapshot, *, interval_ms: int, sync_us: Histogram, round: Round) -> Flushing:
     """What a snapshot says of flushing, with what is measured beside it."""
-    behind = snapshot.behind
+    lag = snapshot.lag
     return Flushing(
         at_ms=snapshot.at_ms,
         **fields_of(snapshot.flush),
         interval_ms=interval_ms,
-        unflushed_bytes=behind.unflushed_bytes,
-        unflushed_messages=behind.unflushed_messages,
-        oldest_unflushed_ms=behind.oldest_unflushed_ms,
+        unflushed_bytes=lag.unflushed_bytes,
+        unflushed_messages=lag.unflushed_messages,
+        oldest_unflushed_ms=lag.oldest_unflushed_ms,
         sync_us=sync_us,
         round=round,
         checkpoint=snapshot.positions.checkpoint,
@@ -233,12 +233,8 @@ def flushing(snapshot: Snapshot, *, interval_ms: int, sync_us: Histogram, round:
 
 def _slowest(sinks: dict[str, Sink]) -> str | None:
     """The runner that lags most; None when none does, or nothing is known."""
-    behind = [name for name in _RUNNERS if sinks[name].behind_bytes]
-    return (
-        max(behind, key=lambda name: (sinks[name].behind_ms or 0, sinks[name].behind_bytes))
-        if behind
-        else None
-    )
+    behind = [name for name in _RUNNERS if sinks[name].lag_bytes]
+    return max(behind, key=lambda name: (sinks[name].lag_ms or 0, sinks[name].lag_bytes)) if behind else None
 
 
 def _sentence(sinks: dict[str, Sink]) -> str:
@@ -258,8 +254,8 @@ def _sentence(sinks: dict[str, Sink]) -> str:
 
 
 def _distance(sink: Sink) -> str:
-    if not sink.behind_bytes:
+    if not sink.lag_bytes:
         return "at the end of the log"
-    age = sink.behind_ms
+    age = sink.lag_ms
     said = "" if age is None else f" and {age / 1000:,.1f} s" if age >= 1000 else f" and {age} ms"
-    return f"{sink.behind_bytes:,} bytes{said} before the end of the log"
+    return f"{sink.lag_bytes:,} bytes{said} before the end of the log"

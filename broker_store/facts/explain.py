@@ -99,10 +99,10 @@ class ChainEndStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BehindStep:
+class UnindexedStep:
     """The end of the log is not in the index yet."""
 
-    step: Literal["behind"] = "behind"
+    step: Literal["unindexed"] = "unindexed"
     us: float
     log_offset: int
     bytes: int | None  # of the log that are missing; None: not known
@@ -134,7 +134,7 @@ class StopStep:
 
 
 LookupStep: TypeAlias = (
-    HashStep | FileStep | SlotStep | EntryStep | ChainEndStep | BehindStep | GoneStep | StopStep
+    HashStep | FileStep | SlotStep | EntryStep | ChainEndStep | UnindexedStep | GoneStep | StopStep
 )
 
 
@@ -341,7 +341,7 @@ class _Lookup:
                     f"it are not found yet"
                 )
                 self._steps.append(
-                    BehindStep(us=self._us(), log_offset=dispatched, bytes=confirmed - dispatched, why=why)
+                    UnindexedStep(us=self._us(), log_offset=dispatched, bytes=confirmed - dispatched, why=why)
                 )
             return
         last = next(
@@ -353,7 +353,7 @@ class _Lookup:
                 f"the message at position {missing:,} has a key and is not in the index, nor are those "
                 f"after it"
             )
-            self._steps.append(BehindStep(us=self._us(), log_offset=missing, bytes=None, why=why))
+            self._steps.append(UnindexedStep(us=self._us(), log_offset=missing, bytes=None, why=why))
 
     def _add_gone(self, files: Files) -> None:
         """Add what is in the log before the first message of the index."""

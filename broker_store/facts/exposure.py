@@ -153,11 +153,11 @@ def with_start(store: Snapshot, start: Start | None, rate: ScanRate) -> RunningE
 
 def losses(store: Snapshot) -> Losses:
     """What each kind of crash would take of what is written, at most, and what of that was acknowledged."""
-    behind, is_sync = store.behind, store.flush.type == "SYNC_FLUSH"
+    lag, is_sync = store.lag, store.flush.type == "SYNC_FLUSH"
     unflushed = Lost(
-        bytes=behind.unflushed_bytes,
-        messages=behind.unflushed_messages,
-        oldest_ms=behind.oldest_unflushed_ms,
+        bytes=lag.unflushed_bytes,
+        messages=lag.unflushed_messages,
+        oldest_ms=lag.oldest_unflushed_ms,
     )
     nothing = Lost(bytes=0, messages=0, oldest_ms=0)
     known = unflushed.bytes is not None

@@ -114,7 +114,7 @@ class WholeMessagesCut:
     whole: int
     queues: list[CutMessagesOfQueue]
     queues_left_out: Small
-    looked_to: int | None  # the log offset where the search for them ended; None: it covered all
+    searched_to: int | None  # the log offset where the search for them ended; None: it covered all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

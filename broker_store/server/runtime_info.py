@@ -36,8 +36,8 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
         "commitLogMinOffset": positions.min,
         "commitLogMaxOffset": positions.wrote,
         "earliestMessageTimeStamp": _earliest_ms(parts, positions.min),
-        "dispatchBehindBytes": snapshot.behind.dispatch_bytes,
-        "remainHowManyDataToFlush": f"{snapshot.behind.unflushed_bytes} B",
+        "dispatchBehindBytes": snapshot.lag.dispatch_bytes,
+        "remainHowManyDataToFlush": f"{snapshot.lag.unflushed_bytes} B",
         "pageCacheLockTimeMills": 0,
         "dispatchMaxBuffer": 0,
         "remainTransientStoreBufferNumbs": INT_MAX,
@@ -53,7 +53,7 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
     table |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
     timer = parts.timer.facts()
     table |= {
-        "timerReadBehind": timer.behind_ms // 1000,
+        "timerReadBehind": timer.overdue_ms // 1000,
         "timerOffsetBehind": timer.not_enqueued,
         "timerCongestNum": timer.waiting,
         "timerEnqueueTps": statistics.timer_enqueued.per_second(TEN_SECONDS_MS),

@@ -129,17 +129,17 @@ def _store(store: Snapshot) -> Iterable[Metric]:
     for name in ("min", "wrote", "confirmed", "flushed", "dispatched"):
         _add(positions, [name], getattr(store.positions, name))
     yield positions
-    behind = store.behind
+    lag = store.lag
     yield _gauge(
-        "broker_store_dispatch_behind_bytes",
+        "broker_store_dispatch_lag_bytes",
         "bytes of the log not yet in queues and index",
-        behind.dispatch_bytes,
+        lag.dispatch_bytes,
     )
-    yield _gauge("broker_store_unflushed_bytes", "bytes of the log not yet synced", behind.unflushed_bytes)
+    yield _gauge("broker_store_unflushed_bytes", "bytes of the log not yet synced", lag.unflushed_bytes)
     yield _gauge(
         "broker_store_oldest_unflushed_milliseconds",
         "age of the oldest byte not yet synced",
-        behind.oldest_unflushed_ms,
+        lag.oldest_unflushed_ms,
     )
     flags = GaugeMetricFamily("broker_store_flag", "1 for each flag that the store has", labels=["flag"])
     for flag in store.flags:

@@ -231,19 +231,7 @@ class ProblemDocument(Schema):
     errors: list[schema_of(WrongField)] | None = None  # type: ignore[valid-type]  # made from a type
 
 
-class Refusal(Schema):
-    cause: str
-    count: Int64
-    at_ms: Time
-    value: Int64 | None = Field(
-        description="the value that was refused in the last case; null where the cause has no number"
-    )
-    limit: Int64 | None = Field(description="the largest value that is allowed")
-    who: str
-    said: str = Field(description="the text of the answer that the client got")
-
-
-_schemas[Refused, False] = Refusal
+Refusal = schema_of(Refused, name="Refusal")
 _schemas[answers.Reason, False] = ProblemDocument  # commands read two fields of it
 
 Topic = schema_of(topics.Topic)

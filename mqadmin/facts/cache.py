@@ -26,8 +26,8 @@ class ReadingGroup:
     cold_per_s: float = 0.0
     cold_bytes_per_s: float = 0.0
     log_offset: int | None = None
-    behind_bytes: int | None = None
-    behind_messages: int | None = None
+    lag_bytes: int | None = None
+    lag_messages: int | None = None
     topic: str | None = None
     queue_id: Small | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_store.engine.status.store_state import Behind, DiskSpace, Flag, Flush, LogPositions, Totals
+from broker_store.engine.status.store_state import DiskSpace, Flag, Flush, Lag, LogPositions, Totals
 from broker_store.units import Moment
 
 
@@ -76,7 +76,7 @@ class Overview:
     broker: Broker
     # Of the store
     positions: LogPositions
-    behind: Behind
+    lag: Lag
     flags: list[Flag]
     flush: Flush
     totals: Totals

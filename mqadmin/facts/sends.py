@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from broker_store.facts.write_path import PathFacts
 from broker_store.units import Moment
@@ -14,11 +15,13 @@ class Refused:
 
     cause: str
     count: int
-    at_ms: int
-    value: int | None  # the value that exceeded `limit`; both None where the cause has no number
-    limit: int | None
-    who: str  # address of the client
-    said: str  # text of the answer
+    at_ms: Moment
+    value: Annotated[
+        int | None, "the value that was refused in the last case; null where the cause has no number"
+    ]
+    limit: Annotated[int | None, "the largest value that is allowed"]
+    who: Annotated[str, "the client's address"]
+    answer: Annotated[str, "the text of the answer that the client got"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_store.engine.status.store_state import (
-    Behind,
     Flag,
     Flush,
     IndexFileFacts,
+    Lag,
     LogPositions,
     StoreFile,
     Totals,
@@ -23,7 +23,7 @@ class PositionsFrame:
     """A frame of the stream store.positions: values that change with each message."""
 
     positions: LogPositions
-    behind: Behind
+    lag: Lag
     flags: list[Flag]
     flush: Flush
     totals: Totals

@@ -77,7 +77,7 @@ class Timed:
     waiting: int  # on the wheel
     not_enqueued: int  # stored, and not on the wheel yet
     due: int  # their time has come
-    behind_ms: int  # since the oldest of these was due
+    overdue_ms: int  # since the oldest of these was due
     late_ms: int  # the longest delay of a delivery in this minute and the one before
     delivered: int
     rolled: int  # put on the wheel again, because their time is farther away than it reaches

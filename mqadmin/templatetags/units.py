@@ -320,7 +320,7 @@ def tracks(positions: LogPositions):
                 "tone": key.removesuffix("_position"),
                 "title": title,
                 "at": at,
-                "behind": minus(high, at),
+                "lag": minus(high, at),
                 "width": width,
             }
         )

@@ -577,12 +577,12 @@ def test_facts_say_what_waits_and_how_late_it_is(world):
     world.run()
     facts = world.timer.facts()
     hour_ms = START_MS // 3_600_000 * 3_600_000
-    assert (facts.waiting, facts.not_enqueued, facts.due, facts.behind_ms) == (3, 0, 0, 0)
+    assert (facts.waiting, facts.not_enqueued, facts.due, facts.overdue_ms) == (3, 0, 0, 0)
     assert facts.hours == [(hour_ms, 1), (hour_ms + 3 * 3_600_000, 2)]
     assert facts.topics == {"Orders": 2, "Bills": 1}
     world.run(START_MS + 1_500)
     world.now_ms = START_MS + 2_700
-    assert (world.timer.facts().due, world.timer.facts().behind_ms) == (1, 700)
+    assert (world.timer.facts().due, world.timer.facts().overdue_ms) == (1, 700)
     world.run()
     facts = world.timer.facts()
     assert (facts.waiting, facts.due, facts.late_ms, facts.delivered) == (2, 0, 700, 1)

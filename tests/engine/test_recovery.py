@@ -289,7 +289,12 @@ def test_whole_messages_behind_the_end_are_named_when_they_are_cut(open_store):
             "messages": 3,
         }
     ]
-    assert report["cut"]["messages"] == {"whole": 3, "queues": rows, "queues_left_out": 0, "looked_to": None}
+    assert report["cut"]["messages"] == {
+        "whole": 3,
+        "queues": rows,
+        "queues_left_out": 0,
+        "searched_to": None,
+    }
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
     assert named == "3 whole messages after the log's end are cut: payments/0 0 to 2; kept in lost+found"
 
@@ -341,7 +346,7 @@ def test_where_not_all_of_what_is_cut_was_looked_at_a_start_says_so(most, open_s
     path.write_bytes(raw)
     report = open_store().report.as_dict()
     cut = report["cut"]["messages"]
-    assert (cut["whole"], cut["looked_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
+    assert (cut["whole"], cut["searched_to"]) == (most - 1, behind[most - 1].log_offset if most < 3 else None)
     (named,) = [finding["what"] for finding in report["findings"] if "whole message" in finding["what"]]
     assert ("or later was not read" in named) == (most < 3) and named.startswith(
         "no whole" if most == 1 else f"{most - 1} whole"

@@ -478,7 +478,7 @@ def test_facts_follow_what_happens(open_store, clock):
     assert positions.wrote == positions.confirmed == positions.dispatched == store.log.wrote
     assert (positions.min, positions.flushed) == (0, 0)
     snapshot = store.status.snapshot()
-    assert (snapshot.state, snapshot.queues, snapshot.behind.unflushed_bytes) == (
+    assert (snapshot.state, snapshot.queues, snapshot.lag.unflushed_bytes) == (
         "running",
         2,
         store.log.wrote,

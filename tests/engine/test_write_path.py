@@ -140,8 +140,8 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     store = open_store()
     store.appender.put(message())
     store.flush()
-    behind = store.status.snapshot().behind
-    assert (behind.unflushed_bytes, behind.unflushed_messages, behind.oldest_unflushed_ms) == (
+    lag = store.status.snapshot().lag
+    assert (lag.unflushed_bytes, lag.unflushed_messages, lag.oldest_unflushed_ms) == (
         0,
         0,
         0,
@@ -150,10 +150,10 @@ def test_a_paused_flusher_shows_as_what_is_not_on_the_disk_and_its_age(open_stor
     for _ in range(3):
         store.appender.put(message())
         clock.advance(40)
-    behind = store.status.snapshot().behind
-    assert (behind.unflushed_messages, behind.oldest_unflushed_ms) == (3, 120)
+    lag = store.status.snapshot().lag
+    assert (lag.unflushed_messages, lag.oldest_unflushed_ms) == (3, 120)
     store.flush()
-    assert store.status.snapshot().behind.oldest_unflushed_ms == 0
+    assert store.status.snapshot().lag.oldest_unflushed_ms == 0
 
 
 def test_the_age_of_what_is_not_on_the_disk_is_known_behind_a_roll(open_store, clock):
@@ -166,7 +166,7 @@ def test_the_age_of_what_is_not_on_the_disk_is_known_behind_a_roll(open_store, c
     store.appender.put(message(body=b"x" * 2_000))
     clock.advance(70)
     assert store.status.positions().flushed < store.log.file_size < store.status.positions().wrote
-    assert store.status.snapshot().behind.oldest_unflushed_ms == 70
+    assert store.status.snapshot().lag.oldest_unflushed_ms == 70
 
 
 def test_how_many_messages_are_at_risk_is_not_known_of_what_a_crash_left_until_it_is_on_the_disk(open_store):
@@ -174,10 +174,10 @@ def test_how_many_messages_are_at_risk_is_not_known_of_what_a_crash_left_until_i
     store.appender.put(message())
     store.die()
     again = open_store()
-    assert again.status.snapshot().behind.unflushed_bytes > 0
-    assert again.status.snapshot().behind.unflushed_messages is None
+    assert again.status.snapshot().lag.unflushed_bytes > 0
+    assert again.status.snapshot().lag.unflushed_messages is None
     again.flush()
-    assert again.status.snapshot().behind.unflushed_messages == 0
+    assert again.status.snapshot().lag.unflushed_messages == 0
 
 
 def test_a_failed_sync_is_not_taken_for_one(directory, clock):
@@ -192,7 +192,7 @@ def test_a_failed_sync_is_not_taken_for_one(directory, clock):
     store.flush()
     clock.advance(10)
     assert store.write_path.histograms.since_start(w.SYNC).count == 0
-    assert store.status.snapshot().behind.unflushed_messages == 1
-    assert store.status.snapshot().behind.oldest_unflushed_ms == 10
+    assert store.status.snapshot().lag.unflushed_messages == 1
+    assert store.status.snapshot().lag.oldest_unflushed_ms == 10
     failing = False
     store.close()

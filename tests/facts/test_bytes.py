@@ -351,8 +351,7 @@ def test_the_end_of_a_file_is_named_and_leads_to_the_next(own):
     stretch = viewer_of(root, geometry).read(Place(offset=blank))
     assert (stretch.pieces[0].what, field_of(stretch, "total_size").right) == ("blank", True)
     assert (
-        stretch.behind == BytePointer(kind="commitlog", offset=16384)
-        and jump(stretch, "Next record") == 16384
+        stretch.after == BytePointer(kind="commitlog", offset=16384) and jump(stretch, "Next record") == 16384
     )
     # All bytes after the mark belong to it.
     assert viewer_of(root, geometry).read(Place(offset=blank + 9, length=4)).pieces[0].at == blank

@@ -151,14 +151,14 @@ def test_a_group_stands_at_the_message_it_reads_next_the_furthest_behind_of_its_
     place = units[1][10][1]
     expected = {
         "log_offset": place,
-        "behind_bytes": end - place,
-        "behind_messages": 3 + len(units[1]) - 10,
+        "lag_bytes": end - place,
+        "lag_messages": 3 + len(units[1]) - 10,
         "topic": "FixA",
         "queue_id": 1,
     }
     assert fields_of(found["behind"]) == {"group": "behind"} | expected
     for name in ("at the end", "reset too far"):
-        assert (found[name].log_offset, found[name].behind_bytes, found[name].behind_messages) == (
+        assert (found[name].log_offset, found[name].lag_bytes, found[name].lag_messages) == (
             end,
             0,
             0,

@@ -28,7 +28,7 @@ def test_nothing_lags_in_an_empty_store(store):
     race = dispatch.of(store)
     assert race.slowest is None
     assert race.sentence.startswith("Nothing lags")
-    assert race.sinks["checkpoint_position"] == dispatch.Sink(position=0, behind_bytes=0, behind_ms=0)
+    assert race.sinks["checkpoint_position"] == dispatch.Sink(position=0, lag_bytes=0, lag_ms=0)
 
 
 def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store):
@@ -41,12 +41,12 @@ def test_each_sink_has_its_distance_in_bytes_and_the_age_of_what_it_lacks(store)
     store.appender.put(message())
     store.clock.advance(30)
     race = dispatch.of(store)
-    lacks = dispatch.Sink(position=end, behind_bytes=store.status.positions().wrote - end, behind_ms=30)
+    lacks = dispatch.Sink(position=end, lag_bytes=store.status.positions().wrote - end, lag_ms=30)
     assert race.sinks["flushed"] == race.sinks["checkpoint_position"] == lacks
-    assert race.sinks["dispatched"].behind_bytes == race.sinks["dispatched"].behind_ms == 0
+    assert race.sinks["dispatched"].lag_bytes == race.sinks["dispatched"].lag_ms == 0
     assert race.slowest == "flushed"
     assert race.sentence.startswith(
-        f"The slowest is “Flushed”, {lacks.behind_bytes:,} bytes and 30 ms before the end of the log"
+        f"The slowest is “Flushed”, {lacks.lag_bytes:,} bytes and 30 ms before the end of the log"
     )
 
 
@@ -56,7 +56,7 @@ def test_with_sync_flush_a_paused_flusher_holds_up_confirming_and_dispatching_to
     store.clock.advance(700)
     race = dispatch.of(store)
     assert {
-        name: race.sinks[name].behind_ms for name in ("confirmed", "dispatched", "flushed")
+        name: race.sinks[name].lag_ms for name in ("confirmed", "dispatched", "flushed")
     } == dict.fromkeys(("confirmed", "dispatched", "flushed"), 700)
     assert race.slowest == "confirmed"
     store.flush()

@@ -130,10 +130,10 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
     for number in range(60):
         store.appender.put(message(keys=(f"k{number}",)))
     positions = LogPositions(dispatched=100, confirmed=300)
-    (behind,) = only(told(store, "k1", positions=positions), "behind")
+    (behind,) = only(told(store, "k1", positions=positions), "unindexed")
     assert (behind.log_offset, behind.bytes) == (100, 200) and "up to position 100 of 300" in behind.why
-    assert not only(told(store, "k1", positions=store.status.positions()), "behind") and not only(
-        told(store, "k1"), "behind"
+    assert not only(told(store, "k1", positions=store.status.positions()), "unindexed") and not only(
+        told(store, "k1"), "unindexed"
     )
 
     path = store.root / "index" / store.index.facts()[0].name
@@ -149,7 +149,7 @@ def test_what_the_index_lacks_at_either_end_is_told(store, tmp_path):
         + path.read_bytes()[40:]
     )
     steps = explain(plain, "topic", "k1")
-    (behind,), (gone,) = only(steps, "behind"), only(steps, "gone")
+    (behind,), (gone,) = only(steps, "unindexed"), only(steps, "gone")
     assert behind.log_offset == places[2] and gone.log_offset == 0
 
 
@@ -191,7 +191,7 @@ def test_without_an_index_it_says_so(tmp_path, clock):
     store = HandStore(small_settings(tmp_path / "none", message_index_enable=False), clock).begin()
     store.appender.put(message(keys=("k",)))
     steps = explain(StoreDirectory(store.root, geometry=SMALL), "topic", "k")
-    assert [step.step for step in steps] == ["hash", "behind", "stop"] and steps[
+    assert [step.step for step in steps] == ["hash", "unindexed", "stop"] and steps[
         -1
     ].why == "the index has no file"
     store.close()

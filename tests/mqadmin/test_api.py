@@ -448,7 +448,7 @@ async def test_explain_gives_each_step(cluster, local):
         "entry",
         "entry",
         "chain end",
-        "behind",
+        "unindexed",
         "stop",
     ]
 
@@ -462,7 +462,7 @@ async def test_refusals_come_with_the_values_that_caused_them(cluster, local):
         "200",
         "10.0.0.7:51022",
     )
-    assert unknown["value"] is None and unknown["said"].startswith("topic[orders2]")
+    assert unknown["value"] is None and unknown["answer"].startswith("topic[orders2]")
     assert (await local.get("/api/v1/store/write-path")).json()["refusals"] == [waited, unknown]
     text = (await local.get("/metrics")).content.decode()
     for line in (

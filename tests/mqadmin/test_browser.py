@@ -144,7 +144,7 @@ def test_the_log_position_moves_by_itself(page, address):
 @pytest.mark.parametrize(
     ("path", "moving"),
     [
-        ("/store/dispatch/", ["race.end", "race.sinks.flushed.behind_bytes", "restart.rescan_bytes"]),
+        ("/store/dispatch/", ["race.end", "race.sinks.flushed.lag_bytes", "restart.rescan_bytes"]),
         ("/store/write/", ["groups", "group_messages.places.lately.1", "whole.places.lately.4"]),
     ],
 )

@@ -553,7 +553,7 @@ async def test_a_lookup_is_explained_step_by_step(cluster):
     kept = [step for step in steps if step.step == "entry" and step.kept]
     assert [step.log_offset for step in kept] == [receipts[3].log_offset]
     assert steps[-1].why == "there is no older file"
-    assert not [step for step in steps if step.step in ("behind", "gone")]
+    assert not [step for step in steps if step.step in ("unindexed", "gone")]
 
 
 async def test_slots_and_chains_of_the_running_store_are_counted_from_its_files(cluster):
@@ -704,7 +704,7 @@ async def test_what_was_refused_is_told_in_words(cluster):
     assert "^[" in str(wrong.value), "clients are told Apache's sentence"
     (refused,) = cluster.refusals()
     assert (
-        refused.said
+        refused.answer
         == "The specified topic contains illegal characters, allowing only letters, digits and % | - _"
     )
 

@@ -90,13 +90,13 @@ def test_an_answer_of_another_version_is_said_to_be_one(clean_store, monkeypatch
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("whole", "looked_to"), [(0, None), (1, None), (3, None), (0, 4096)])
+@pytest.mark.parametrize(("whole", "searched_to"), [(0, None), (1, None), (3, None), (0, 4096)])
 async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
-    whole, looked_to, cluster, tmp_path, monkeypatch
+    whole, searched_to, cluster, tmp_path, monkeypatch
 ):
     """REST gives the count as text: "0" was shown as some."""
     queue = CutMessagesOfQueue(topic="orders", queue_id=2, first=5, last=4 + whole, messages=whole)
-    cut = WholeMessagesCut(whole=whole, queues=[queue][:whole], queues_left_out=0, looked_to=looked_to)
+    cut = WholeMessagesCut(whole=whole, queues=[queue][:whole], queues_left_out=0, searched_to=searched_to)
     report = cluster.store.recovery()
     report = replace(report, cut=replace(report.cut, messages=cut))
     monkeypatch.setattr(cluster.store, "recovery", lambda: report)
@@ -112,7 +112,7 @@ async def test_whole_messages_that_a_start_cut_are_told_where_there_are_any(
             1: ["cut whole   1 message, kept in lost+found:", "  orders/2, offset 5: 1 message"],
             3: ["cut whole   3 messages, kept in lost+found:", "  orders/2, offset 5 to 7: 3 messages"],
         }[whole]
-        if looked_to is None
+        if searched_to is None
         else [
             "cut whole   0 messages, kept in lost+found, and perhaps more from log offset 4,096 on, "
             "which was not scanned"
@@ -311,7 +311,7 @@ def test_only_a_running_broker_knows_the_write_path_but_files_tell_the_next_star
     assert (told["state"], told["start"], told["losses"]) == ("closed", None, None)
     assert (
         json.loads(offline("store", "dispatch", "--store", clean_store, "--json"))["sinks"]["queues"][
-            "behind_bytes"
+            "lag_bytes"
         ]
         == 0
     )

@@ -114,7 +114,7 @@ async def test_a_crashed_store_that_is_looked_at_is_told_as_the_plain_reader_tel
     (reader,) = picture["groups"]
     place = plain_layout.units_of(root, TOPIC, 1)[40][1]
     assert (reader["group"], reader["log_offset"]) == ("readers", str(place))
-    assert reader["behind_bytes"] == str(plain_layout.log_of(root)[2] - place)
+    assert reader["lag_bytes"] == str(plain_layout.log_of(root)[2] - place)
 
 
 @pytest.mark.django_db
@@ -200,7 +200,7 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     inspected.store._cache_scans = cache_scans.CacheScans(inspected._host)
     again = await asyncio.to_thread(inspected.store.cache)
     assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
-    assert again.groups[0].behind_bytes is None, "it committed nothing, so nobody knows where it stands"
+    assert again.groups[0].lag_bytes is None, "it committed nothing, so nobody knows where it stands"
     frame = live.STREAMS["store.cache"].measure(inspected, "")
     assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame.older == 0
 

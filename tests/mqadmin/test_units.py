@@ -88,9 +88,9 @@ def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
     }
     rows = {row["key"]: row for row in units.tracks(LogPositions(**positions))["rows"]}
     assert [rows[key]["width"] for key in positions] == ["100.000", "100.000", "75.000", "50.000", "0"]
-    assert rows["flushed"]["behind"] == 100
+    assert rows["flushed"]["lag"] == 100
     unknown = units.tracks(LogPositions())["rows"]
-    assert all(row["at"] is None and row["behind"] is None for row in unknown)
+    assert all(row["at"] is None and row["lag"] is None for row in unknown)
 
 
 @pytest.mark.parametrize(

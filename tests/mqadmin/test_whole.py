@@ -347,7 +347,7 @@ def test_the_way_of_a_send_is_measured(running, broker):
     assert after["whole"]["lately"]["p50"] > 0
     assert (after["stages"]["flush"]["since_start"]["count"], after["stages"]["flush"]["share"]) == (0, 0)
     race = broker.get("/store/dispatch")
-    assert race["sinks"]["dispatched"]["behind_bytes"] == "0"
+    assert race["sinks"]["dispatched"]["lag_bytes"] == "0"
     flushed = running.until(
         lambda: (
             (found := broker.get("/store/exposure"))["losses"]["power"]["acknowledged"]["bytes"] == "0"

@@ -23,11 +23,11 @@ from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, MeasuredGroup, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
 from broker_store.engine.status.store_state import (
-    Behind,
     DiskSpace,
     Flag,
     Flush,
     IndexFileFacts,
+    Lag,
     LogPositions,
     LostAndFound,
     RebuildProgress,
@@ -55,7 +55,6 @@ from broker_store.facts.disk import (
     RetentionSettings,
 )
 from broker_store.facts.explain import (
-    BehindStep,
     ChainEndStep,
     EntryStep,
     FileStep,
@@ -63,6 +62,7 @@ from broker_store.facts.explain import (
     LookupStep,
     SlotStep,
     StopStep,
+    UnindexedStep,
 )
 from broker_store.facts.growth import GrowthRate, RateWindow
 from broker_store.facts.journey.stop import Journey, JourneyMessage, stop
@@ -628,7 +628,7 @@ class FakeWaiting(_Part):
                 waiting=5_118,
                 not_enqueued=2,
                 due=0,
-                behind_ms=0,
+                overdue_ms=0,
                 late_ms=12,
                 delivered=10_004,
                 rolled=31,
@@ -731,7 +731,7 @@ class FakeStore(_Part):
             checkpoint_position=wrote - 9 * MIB,
             checkpoint=Stamps(physic_ms=now_ms - 22_000, logics_ms=now_ms - 22_000, index_ms=now_ms - 22_000),
         )
-        behind = Behind(
+        lag = Lag(
             dispatch_bytes=wrote - dispatched,
             unflushed_bytes=wrote - flushed,
             oldest_unflushed_ms=310,
@@ -741,7 +741,7 @@ class FakeStore(_Part):
             at_ms=now_ms,
             state=self._cluster.state_name,
             positions=positions if known else LogPositions(),
-            behind=behind if known else Behind(),
+            lag=lag if known else Lag(),
             flags=self._cluster.flags,
             flush=Flush(
                 type="ASYNC_FLUSH", count=8_114, last_duration_ms=2.4, max_duration_ms=41.0, errors=0
@@ -903,8 +903,8 @@ class FakeStore(_Part):
                     cold_per_s=96.0,
                     cold_bytes_per_s=24_000.0,
                     log_offset=70 * MIB,
-                    behind_bytes=wrote - 70 * MIB,
-                    behind_messages=48_210,
+                    lag_bytes=wrote - 70 * MIB,
+                    lag_messages=48_210,
                     topic="page-views",
                     queue_id=3,
                 ),
@@ -913,8 +913,8 @@ class FakeStore(_Part):
                     topics=["orders", "payments"],
                     **reads,
                     log_offset=wrote,
-                    behind_bytes=0,
-                    behind_messages=0,
+                    lag_bytes=0,
+                    lag_messages=0,
                     topic="orders",
                     queue_id=0,
                 ),
@@ -1507,7 +1507,7 @@ class FakeIndex(_Part):
                 "another key of the same hash: the message is of topic orders and has order-7",
             ),
             ChainEndStep(us=us, file=file, why="no older entry is in this slot"),
-            BehindStep(
+            UnindexedStep(
                 us=us,
                 log_offset=52_000,
                 bytes=4_000,
@@ -1697,7 +1697,7 @@ class FakeCluster:
                 value=231,
                 limit=200,
                 who="10.0.0.7:51022",
-                said="",
+                answer="",
             ),
             Refused(
                 cause="no topic",
@@ -1706,7 +1706,7 @@ class FakeCluster:
                 value=None,
                 limit=None,
                 who="10.0.0.9:40112",
-                said="topic[orders2] not exist",
+                answer="topic[orders2] not exist",
             ),
         ]
 
@@ -1729,7 +1729,7 @@ class FakeCluster:
                 version="V5_3_3",
             ),
             positions=store.positions,
-            behind=store.behind,
+            lag=store.lag,
             flags=store.flags,
             flush=store.flush,
             totals=store.totals,

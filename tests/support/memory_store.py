@@ -17,8 +17,8 @@ from pathlib import Path
 from broker_store.engine.log.appender import NewFiles
 from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.status.store_state import (
-    Behind,
     DiskSpace,
+    Lag,
     LogPositions,
     LostAndFound,
     Snapshot,
@@ -331,7 +331,7 @@ class MemoryStore:
             at_ms=self.clock(),
             state="running",
             positions=self.positions(),
-            behind=Behind(dispatch_bytes=self.wrote - self.confirmed, unflushed_bytes=0),
+            lag=Lag(dispatch_bytes=self.wrote - self.confirmed, unflushed_bytes=0),
             flags=[],
             totals=Totals(puts=len(self._records), refused={}),
             disk=DiskSpace(total_bytes=1 << 30, free_bytes=1 << 29, used_ratio=0.5),

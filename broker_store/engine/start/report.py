@@ -106,7 +106,7 @@ class CutMessages:
             "whole": self.whole,
             "queues": self.queues,
             "queues_left_out": self.queues_left_out,
-            "looked_to": self.searched_to,
+            "searched_to": self.searched_to,
         }
 
 

@@ -14,9 +14,9 @@ from broker_store.engine.status.file_facts import (
     queue_file_facts,
 )
 from broker_store.engine.status.store_state import (
-    Behind,
     DiskSpace,
     Flush,
+    Lag,
     LogPositions,
     LostAndFound,
     Sizes,
@@ -64,7 +64,7 @@ class StoreStatus:
             ),
         )
 
-    def behind_ms(self, position: int) -> int | None:
+    def lag_ms(self, position: int) -> int | None:
         """Return the age in ms of the first record at or after a log offset, 0 when there is none yet; None
         when it is not known."""
         if not self._state.is_open:
@@ -101,10 +101,10 @@ class StoreStatus:
             at_ms=self._clock(),
             state=self._state.value,
             positions=positions,
-            behind=Behind(
+            lag=Lag(
                 dispatch_bytes=self._log.wrote - self._dispatcher.dispatched,
                 unflushed_bytes=unflushed,
-                oldest_unflushed_ms=None if flushed is None else self.behind_ms(flushed),
+                oldest_unflushed_ms=None if flushed is None else self.lag_ms(flushed),
                 unflushed_messages=None if unflushed is None else self._unflushed_messages(unflushed),
             ),
             flags=self._state.facts(),

@@ -30,7 +30,7 @@ class LogPositions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class Lag:
     """What is written and not dispatched, or not on the disk."""
 
     dispatch_bytes: int | None = None
@@ -157,7 +157,7 @@ class Snapshot:
     at_ms: Moment
     state: str  # starting, opening, recovering, running, read_only, closed or failed
     positions: LogPositions = LogPositions()
-    behind: Behind = Behind()
+    lag: Lag = Lag()
     flags: list[Flag]
     flush: Flush = Flush()
     totals: Totals

@@ -59,7 +59,7 @@ class Cutter(ABC):
         """Return the place of the stretch before `start`; None at the beginning."""
         return self.pointer(max(0, start - self.usual_length(start))) if start else None
 
-    def behind(self, end: int) -> Pointer | None:
+    def after(self, end: int) -> Pointer | None:
         """Return the place of the stretch after `end`; None at the end."""
         return self.pointer(end) if end < self.file.size else None
 

@@ -215,5 +215,5 @@ class Log(SimpleCutter):
             return self.pointer(found[0])
         return self.pointer(max(0, start - _ROOM_BYTES))
 
-    def behind(self, end: int) -> Pointer | None:
+    def after(self, end: int) -> Pointer | None:
         return self.pointer(end) if end < self.file.size else self._next_file()

@@ -60,7 +60,7 @@ class FileBytes:
     pieces: list[Piece]
     jumps: list[Jump]
     before: Pointer | None
-    behind: Pointer | None
+    after: Pointer | None
     at_ms: Moment
     source: str
 

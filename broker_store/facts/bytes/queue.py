@@ -132,7 +132,7 @@ class Queue(Cutter):
         is_first = all(base >= self.file.base for base, _, _ in self._files())
         return None if is_first else self.pointer(-self.usual_length(0))
 
-    def behind(self, end: int) -> Pointer | None:
+    def after(self, end: int) -> Pointer | None:
         if end < self.file.size:
             return self.pointer(end)
         is_last = all(base <= self.file.base for base, _, _ in self._files())

@@ -90,7 +90,7 @@ class Viewer:
                 pieces=[replace(one, at=base + one.at) for one in pieces],
                 jumps=cutter.jumps(pieces[0]),
                 before=cutter.before(start),
-                behind=cutter.behind(end),
+                after=cutter.after(end),
                 at_ms=time.time_ns() // 1_000_000,
                 source=self._facts.source,
             )

@@ -59,5 +59,5 @@ def _groups(reads: list[GroupReads], places: list[cache.Place]) -> list[ReadingG
         found[read.group] = replace(row, topics=[*row.topics, read.topic], **sums)
     return sorted(
         found.values(),
-        key=lambda row: (-row.cold_per_s, -row.cold_bytes, -(row.behind_bytes or 0), row.group),
+        key=lambda row: (-row.cold_per_s, -row.cold_bytes, -(row.lag_bytes or 0), row.group),
     )

@@ -115,7 +115,7 @@ class EmbeddedCluster:
                 version=RUNNING_VERSION,
             ),
             positions=store.positions,
-            behind=store.behind,
+            lag=store.lag,
             flags=store.flags,
             flush=store.flush,
             totals=store.totals,

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from broker_store.broker.pauses import Pauses
-from broker_store.engine.status.store_state import Behind, LogPositions, Snapshot, Totals
+from broker_store.engine.status.store_state import Lag, LogPositions, Snapshot, Totals
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
@@ -64,7 +64,7 @@ class EmbeddedStore(Store):
         snapshot = replace(snapshot, state=state, flags=flags)
         if state not in ("running", "read_only", "closed"):
             # Recovery moves the positions while it scans for the log's end: they are no facts yet.
-            return replace(snapshot, positions=LogPositions(), behind=Behind())
+            return replace(snapshot, positions=LogPositions(), lag=Lag())
         return snapshot
 
     def recovery(self) -> StartReport | None:
@@ -182,5 +182,15 @@ def loop_pauses_of(pauses: Pauses) -> LoopPauses:
 
 def refusals_of(parts: BrokerParts) -> list[Refused]:
     """Return what was refused since the start, by cause, each with its last case; the latest first."""
-    cases = (Refused(**case) for case in parts.statistics.refusals.facts())
-    return [replace(case, said=names.sentence_in_words(case.said)) for case in cases]
+    return [
+        Refused(
+            cause=case.cause,
+            count=case.count,
+            at_ms=case.at_ms,
+            value=case.value,
+            limit=case.limit,
+            who=case.who,
+            answer=names.sentence_in_words(case.said),
+        )
+        for case in parts.statistics.refusals.cases()
+    ]

@@ -97,7 +97,7 @@ def _timed(facts: TimerFacts) -> Timed:
         waiting=facts.waiting,
         not_enqueued=facts.not_enqueued,
         due=facts.due,
-        behind_ms=facts.behind_ms,
+        overdue_ms=facts.overdue_ms,
         late_ms=facts.late_ms,
         delivered=facts.delivered,
         rolled=facts.rolled,

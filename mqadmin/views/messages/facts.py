@@ -29,7 +29,7 @@ class Neighbours:
     """Addresses of other ranges of a queue."""
 
     before: str | None
-    behind: str | None
+    after: str | None
     oldest: str
     newest: str
 

@@ -146,7 +146,7 @@ def _neighbours(request: HttpRequest, way: str, asked: dict[str, str], found: Fo
     following = found.next_offset
     return Neighbours(
         before=address(max(first, offset - limit)) if offset > first else None,
-        behind=address(following) if following is not None and following < end else None,
+        after=address(following) if following is not None and following < end else None,
         oldest=address(first),
         newest=address(max(first, end - limit)),
     )

@@ -12,7 +12,7 @@ def positions(cluster, name: str) -> PositionsFrame:
     store, state = cluster.store.snapshot(), cluster.state()
     return PositionsFrame(
         positions=store.positions,
-        behind=store.behind,
+        lag=store.lag,
         flags=store.flags,
         flush=store.flush,
         totals=store.totals,

@@ -80,7 +80,7 @@ class ShownFileBytes(ShownBytes):
 
     jumps: list[ShownJump]
     before: str  # an address, "" at the beginning
-    behind: str  # an address, "" at the end
+    after: str  # an address, "" at the end
     measured: str
     says: Piece | None  # the first piece, if its sentence has more than its fields
     message_at: int | None  # the log offset of the first piece's message
@@ -93,7 +93,7 @@ def shown(stretch: FileBytes) -> ShownFileBytes:
         **fields_of(shown_bytes(stretch)),
         jumps=[ShownJump(**fields_of(jump), href=address(jump.pointer)) for jump in stretch.jumps],
         before=address(stretch.before),
-        behind=address(stretch.behind),
+        after=address(stretch.after),
         measured=f"Read by position at {moment_text(stretch.at_ms)} UTC; the positions of the store were "
         f"{stretch.source}.",
         says=first if first.sentence and (first.tone or not first.fields) else None,

@@ -21,8 +21,8 @@ GROUPS = {
     "reads": "OF",
     "cold_per_s": "COLD/S",
     "per_s": "ALL/S",
-    "behind_bytes": "LAG, BYTES",
-    "behind_messages": "MESSAGES",
+    "lag_bytes": "LAG, BYTES",
+    "lag_messages": "MESSAGES",
     "log_offset": "READS AT",
 }
 
@@ -36,8 +36,8 @@ class _Group:
     reads: int | None = None
     cold_per_s: float | None = None
     per_s: float | None = None
-    behind_bytes: int | None = None
-    behind_messages: int | None = None
+    lag_bytes: int | None = None
+    lag_messages: int | None = None
     log_offset: int | None = None
 
 

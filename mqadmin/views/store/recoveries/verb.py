@@ -191,12 +191,12 @@ def _cut_lines(cut: StartCut, is_kept: bool) -> Iterator[str]:
         f" index {cut.index.entries:,} entries and {cut.index.files:,} files"
     )
     whole = cut.messages
-    if whole is None or not (whole.whole or whole.looked_to is not None):
+    if whole is None or not (whole.whole or whole.searched_to is not None):
         return
     more = (
         ""
-        if whole.looked_to is None
-        else f", and perhaps more from log offset {whole.looked_to:,} on, which was not scanned"
+        if whole.searched_to is None
+        else f", and perhaps more from log offset {whole.searched_to:,} on, which was not scanned"
     )
     kept = ", kept in lost+found" if is_kept else ""
     yield f"cut whole   {_messages(whole.whole)}{kept}{more}{':' * bool(whole.queues)}"

@@ -30,7 +30,7 @@ def dispatch(command, options) -> None:
     rows = [{"sink": name, **fields_of(sink)} for name, sink in race.sinks.items()]
     command.show_table(
         rows,
-        {"sink": "STEP", "position": "STANDS AT", "behind_bytes": "LAG, BYTES", "behind_ms": "LAG, MS"},
+        {"sink": "STEP", "position": "STANDS AT", "lag_bytes": "LAG, BYTES", "lag_ms": "LAG, MS"},
         empty="",
     )
 
