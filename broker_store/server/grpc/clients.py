@@ -42,6 +42,9 @@ _CONSUMERS = {
 }
 MAX_SUBSCRIPTIONS = 1_000
 MAX_TOPICS = 1_000  # of a producer
+# A client with 1,000 topics of 100 characters has 110 KB, most have less than one.
+MAX_SETTINGS_BYTES = 256 << 10
+MAX_ALL_SETTINGS_BYTES = 64 << 20
 
 
 class GrpcClient:
@@ -49,7 +52,8 @@ class GrpcClient:
     ends its Telemetry, `questions` are what it is asked by that."""
 
     __slots__ = (
-        "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "questions",
+        "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "settings_bytes",
+        "questions",
         "_channel", "_end",
     )  # fmt: skip
 
@@ -69,6 +73,7 @@ class GrpcClient:
         self.closed = False
         self.settings = Settings()
         self.settings_ms = 0  # when they came
+        self.settings_bytes = 0
         self.questions = questions
         self._channel = channel
         self._end = end
@@ -117,6 +122,7 @@ class GrpcClients:
     def __init__(self, parts: BrokerParts, register: ClientHandlers):
         self._parts, self._handlers = parts, register
         self._clients: dict[str, GrpcClient] = {}
+        self._settings_bytes = 0  # of all clients
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -137,17 +143,42 @@ class GrpcClients:
         kept = Settings()
         kept.CopyFrom(settings)
         now_ms = self._parts.clock()
+        before = self._clients.get(client.client_id)
+        size = self._check_size(kept, before)
         if kept.HasField("subscription"):
             self._register(client, kept, now_ms)
         else:
             self._register_producer(client, kept)
-        before = self._clients.get(client.client_id)
+        self._settings_bytes += size - (0 if before is None else before.settings_bytes)
         if before is not None and before is not client:  # it opened another Telemetry
             self._parts.clients.channel_closed(before)
         elif client.group and client.group != full_name(kept.subscription.group):
             self._parts.clients.unregister(client, client.client_id, None, client.group)
-        client.settings, client.settings_ms = kept, now_ms
+        client.settings, client.settings_ms, client.settings_bytes = kept, now_ms, size
         self._clients[client.client_id] = client
+
+    def _check_size(self, settings: Settings, before: GrpcClient | None) -> int:
+        """Return the size of settings, which are kept as long as their Telemetry is open. Raises Refused for
+        settings that are too large, or do not fit in with those of the other clients."""
+        size = settings.ByteSize()
+        if size > MAX_SETTINGS_BYTES:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"settings of {size} bytes, most is {MAX_SETTINGS_BYTES}",
+                "settings",
+                value=size,
+                limit=MAX_SETTINGS_BYTES,
+            )
+        together = self._settings_bytes + size - (0 if before is None else before.settings_bytes)
+        if together > MAX_ALL_SETTINGS_BYTES:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                "the settings of all clients take too much memory",
+                "settings of all clients",
+                value=together,
+                limit=MAX_ALL_SETTINGS_BYTES,
+            )
+        return size
 
     def heartbeat(self, client_id: str, group: v2.Resource) -> None:
         """Note that a client lives. Raises Refused."""
@@ -173,6 +204,7 @@ class GrpcClients:
         if self._clients.get(client.client_id) is not client:
             return False
         del self._clients[client.client_id]
+        self._settings_bytes -= client.settings_bytes
         self._parts.clients.channel_closed(client)
         return True
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -24,6 +26,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     TransactionResolution,
     TransactionSource,
 )
+from broker_store.server.grpc import clients as clients_module
 from broker_store.server.grpc import transaction_ids
 from tests.server.grpc.conftest import message
 from tests.support import grpc_refusals
@@ -324,3 +327,32 @@ async def test_what_is_refused_is_answered_as_apaches_proxy_did(refusing, name):
     assert refusing.harness.store.put_calls == []
     assert sum(refusing.parts.statistics.refusals.counts().values()) == 1
     await channel.close()
+
+
+async def sent_settings(port, size: int, client_id: str):
+    """A Telemetry whose settings have this size, and how it was answered: a code, or a status of gRPC."""
+    call = port.telemetry((("x-mq-client-id", client_id),))
+    settings = Settings(client_type=ClientType.PRODUCER, publishing=Publishing())
+    settings.user_agent.hostname = "h" * (size - settings.ByteSize() - 8)
+    await call.write(s.TelemetryCommand(settings=settings))
+    answer = await call.read()
+    return call, answer.status.code if answer is not grpc.aio.EOF else await call.code()
+
+
+async def test_the_settings_that_are_kept_of_clients_are_bounded(opened, monkeypatch):
+    port = await typed(opened)
+    most = clients_module.MAX_SETTINGS_BYTES
+    monkeypatch.setattr(clients_module, "MAX_ALL_SETTINGS_BYTES", 2 * most)
+    calls = [await sent_settings(port, most - 100, f"client-{number}") for number in (1, 2, 1)]
+    assert [code for _, code in calls] == [Code.OK] * 3
+    for size, cause in ((most + 100, "settings"), (most - 100, "settings of all clients")):
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await sent_settings(port, size, "client-3")
+        assert failed.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert port.parts.statistics.refusals.counts()[cause] == 1
+    for call, _ in calls:
+        call.cancel()
+    handler = next(iter(port.port.channels)).handler
+    while handler._clients._settings_bytes:
+        await asyncio.sleep(0.001)
+    assert (await sent_settings(port, most - 100, "client-3"))[1] == Code.OK
