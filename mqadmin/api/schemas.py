@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, Union
 
@@ -30,8 +30,7 @@ from broker_store.rest import answers
 from broker_store.rest.documents import time_text
 from broker_store.units import MOMENT, SMALL, Document, fields_of, json_name, small_by_field
 from mqadmin.api.field_errors import WrongField
-from mqadmin.facts import groups, topics
-from mqadmin.facts.sends import Refused
+from mqadmin.facts import groups, sends, topics
 from mqadmin.jobs import facts as jobs
 from mqadmin.views.sources import SOURCES
 from mqadmin.web import tokens
@@ -107,28 +106,25 @@ class Measured(Schema):
 def schema_of(
     fact: type,
     *,
-    name: str = "",
-    without: Iterable[str] = (),
     given: Mapping[str, Any] = MappingProxyType({}),
     is_described: bool = False,
     timed: bool = False,
 ) -> type[Schema]:
     """Return the schema of a type of facts, made once, with the schemas of the facts in its fields.
 
-    `name` is the schema's name in OpenAPI, by default the type's. `without` are fields that REST does not
-    give. `given` has the types of fields whose type in REST differs from that of the fact. `is_described`
+    `given` has the types of fields whose type in REST differs from that of the fact. `is_described`
     takes the description from the docstring. `timed` is for what `facts` returns with `timed`.
     """
     if (fact, timed) not in _schemas:
         doc = fact.__doc__ if is_described else None
-        made = _made(name or f"{'Timed' * timed}{fact.__name__}", fact, Schema, doc, without, given, timed)
+        made = _made(f"{'Timed' * timed}{fact.__name__}", fact, Schema, doc, given, timed)
         _schemas[fact, timed] = made
     return _schemas[fact, timed]
 
 
 def measured_schema_of(fact: type, *, timed: bool = False) -> type[Schema]:
     """Return the schema of what `measured_facts` returns for a type of facts."""
-    return _made(f"Measured{fact.__name__}", fact, Measured, None, (), {}, timed)
+    return _made(f"Measured{fact.__name__}", fact, Measured, None, {}, timed)
 
 
 def unchecked(schema: Any) -> Any:
@@ -161,12 +157,11 @@ def _made(
     fact: type,
     base: type[Schema],
     doc: str | None,
-    without: Iterable[str],
     given: Mapping[str, Any],
     timed: bool,
 ) -> type[Schema]:
     hints = typing.get_type_hints(fact, include_extras=True)
-    fields = [field for field in dataclasses.fields(fact) if field.name not in without]
+    fields = dataclasses.fields(fact)
     members: dict[str, Any] = {
         json_name(field.name): (
             given.get(field.name) or _value_of(hints[field.name], timed),
@@ -231,13 +226,13 @@ class ProblemDocument(Schema):
     errors: list[schema_of(WrongField)] | None = None  # type: ignore[valid-type]  # made from a type
 
 
-Refusal = schema_of(Refused, name="Refusal")
+Refused = schema_of(sends.Refused)
 _schemas[answers.Reason, False] = ProblemDocument  # commands read two fields of it
 
 Topic = schema_of(topics.Topic)
 Queue = schema_of(topics.Queue)
 Reader = schema_of(topics.Reader)
-TopicDetail = schema_of(topics.TopicDetail, without=("is_writable", "withheld"))
+TopicDetail = schema_of(topics.TopicDetail)
 
 
 class Page(Schema):
@@ -274,7 +269,7 @@ class TopicChange(In):
 
 Group = schema_of(groups.Group)
 schema_of(groups.Retrying, is_described=True)
-GroupDetail = schema_of(groups.GroupDetail, without=("largest_lag",))
+GroupDetail = schema_of(groups.GroupDetail)
 
 
 class Groups(Page):

@@ -92,7 +92,7 @@ class GroupDetail(Group):
     """One group with its queues and clients."""
 
     lag_ms: int | None = None  # the largest of a queue
-    largest_lag: int | None  # of a queue, in messages
+    largest_lag: Annotated[int | None, "of a queue, in messages"] = None
     queues: list[GroupQueue]
     retrying: Retrying
     dead: Dead

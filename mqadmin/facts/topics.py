@@ -51,9 +51,10 @@ class TopicDetail(Topic):
     """One topic with its queues and readers."""
 
     attributes: dict[str, str] = field(default_factory=dict)
-    is_writable: bool  # by its permission
-    # What restores write permission; None where the name server does not withhold it
-    withheld: str | None
+    is_writable: Annotated[bool, "by its permission"]
+    withheld: Annotated[
+        str | None, "what restores write permission; null where the name server does not withhold it"
+    ] = None
     last_store_ms: Moment | None = None
     popped_by: Annotated[
         str | None, "of a retry topic for popped messages: the group to which they come again"

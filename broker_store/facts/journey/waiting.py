@@ -55,7 +55,7 @@ def words_of(
     is_waiting = False if is_over else None if fate is None else fate.waits
     due_ms = None if fate is None else fate.due_ms
     if not due_ms and form == "timed":
-        due_ms = _number_in(message, properties.TIMER_OUT_MS)
+        due_ms = number_in(message, properties.TIMER_OUT_MS)
     words = _form_words(form, message, goes) + (f", due at {clock_text(due_ms)}" if due_ms else "")
     if form == "timed" and not is_over and any(_takes_back(other, message, real_topic) for other in later):
         words += ". It was recalled: it is not delivered, but dropped then"
@@ -69,7 +69,7 @@ def _form_words(form: Form, message: StoredMessage, goes: str) -> str:
         return f"Put aside {goes} by delay level {message.queue_id + 1}"
     if form == "timed":
         return f"Put on the timer wheel {goes}"
-    asked = _number_in(message, CHECK_TIMES)
+    asked = number_in(message, CHECK_TIMES)
     return f"Prepared {goes}, to wait for its producer's word" + (
         f"; stored again to ask for it, for the {traces.ordinal(asked)} time" if asked else ""
     )
@@ -96,6 +96,7 @@ def topic_in(message: StoredMessage, name: str) -> str | None:
         return None
 
 
-def _number_in(message: StoredMessage, name: str) -> int | None:
+def number_in(message: StoredMessage, name: str) -> int | None:
+    """Return the number that a property has; None for what is none: clients write properties."""
     text = message.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

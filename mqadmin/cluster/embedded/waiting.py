@@ -11,9 +11,9 @@ from typing import Literal
 from broker_store.broker.half_message import CHECK_TIMES
 from broker_store.broker.timer_counts import TimerFacts
 from broker_store.engine.store_protocol import Store
-from broker_store.errors import NameError_
+from broker_store.facts.journey.waiting import number_in, topic_in
 from broker_store.formats import properties, record
-from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, check_stored_topic, retry_topic
+from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
 from broker_store.formats.record import StoredMessage
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import PRECISION_MS
@@ -115,8 +115,8 @@ def _timed(facts: TimerFacts) -> Timed:
 def fate_of(parts: BrokerParts, stored: StoredMessage) -> MessageFate | None:
     """Return the fate of a message that is in a topic of the broker's own, or in a retry or dead letter
     topic; None for any other message."""
-    topic = _topic(stored, properties.REAL_TOPIC)
-    queue_id = _number(stored.properties.get(properties.REAL_QUEUE_ID))
+    topic = topic_in(stored, properties.REAL_TOPIC)
+    queue_id = number_in(stored, properties.REAL_QUEUE_ID)
     if stored.topic == SCHEDULE_TOPIC:
         units = parts.store.reads.read_units(SCHEDULE_TOPIC, stored.queue_id, stored.queue_offset, 1)
         return MessageFate(
@@ -164,7 +164,7 @@ def _of_group(
         waits=None if at is None else stored.queue_offset >= at,
         due_ms=None,
         group=group,
-        topic=_topic(stored, properties.RETRY_TOPIC),
+        topic=topic_in(stored, properties.RETRY_TOPIC),
     )
 
 
@@ -181,33 +181,21 @@ def _of_popped(parts: BrokerParts, stored: StoredMessage, group: str, topic: str
 
 def _checks(stored: StoredMessage) -> int:
     """Return how often the producer of a half message was asked about it."""
-    return _number(stored.properties.get(CHECK_TIMES)) or 0
+    return number_in(stored, CHECK_TIMES) or 0
 
 
 def _timer_due_ms(stored: StoredMessage) -> int | None:
     """Return the time in ms at which a timed message is delivered: the moment that it names; without one, the
     end of its slot. None where the message has no slot."""
     out_ms, named_ms = (
-        _number(stored.properties.get(properties.TIMER_OUT_MS)),
-        _number(stored.properties.get(properties.TIMER_DELIVER_MS)),
+        number_in(stored, properties.TIMER_OUT_MS),
+        number_in(stored, properties.TIMER_DELIVER_MS),
     )
     if out_ms is None:
         return None
     if named_ms is not None and out_ms <= named_ms <= out_ms + PRECISION_MS:
         return named_ms
     return out_ms + PRECISION_MS
-
-
-def _topic(stored: StoredMessage, name: str) -> str | None:
-    """Return the topic that a property names; None when the name is not valid: clients write properties."""
-    try:
-        return check_stored_topic(stored.properties.get(name, ""))
-    except NameError_:
-        return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 # In a thread
@@ -228,8 +216,8 @@ def _halves_at(store: Store, offsets: list[int]) -> list[Half]:
                 message_id=stored.unique_key,
                 born_ms=stored.born_timestamp,
                 store_ms=stored.store_timestamp,
-                topic=_topic(stored, properties.REAL_TOPIC),
-                queue_id=_number(stored.properties.get(properties.REAL_QUEUE_ID)),
+                topic=topic_in(stored, properties.REAL_TOPIC),
+                queue_id=number_in(stored, properties.REAL_QUEUE_ID),
                 checks=_checks(stored),
                 group=stored.properties.get(PRODUCER_GROUP),
             )

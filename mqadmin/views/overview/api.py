@@ -21,7 +21,7 @@ router = Router()
 class Refusals(Schema):
     at_ms: schemas.Time
     source: str = Field(description="where these numbers come from")
-    items: list[schemas.Refusal]  # type: ignore[valid-type]  # made from a type
+    items: list[schemas.Refused]  # type: ignore[valid-type]  # made from a type
 
 
 @router.get("/condition", response=schemas.schema_of(Condition))

@@ -18,7 +18,7 @@ router = Router()
 Whole = Annotated[schemas.Int64 | None, Query(ge=0)]
 
 
-@router.get("/bytes", response=schemas.schema_of(FileBytes, name="Look"))
+@router.get("/bytes", response=schemas.schema_of(FileBytes))
 async def bytes_of_files(
     request: HttpRequest,
     kind: Kind = "commitlog",
