@@ -3,6 +3,7 @@
 - `Producer` sends messages.
 - `TransactionProducer` sends messages that consumers get when a local transaction is committed.
 - `PullConsumer` reads at given offsets.
+- `PopConsumer` takes messages that the broker chooses, and acknowledges each.
 - `PushConsumer` divides the queues of topics with the other members of its group, and delivers each message
   to a function or a loop.
 - `Admin` reads and changes settings.
@@ -21,6 +22,7 @@ from broker_store.client.errors import (
 from broker_store.client.handling import GiveUp, RetryLater
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.places import FilePlaces, Places
+from broker_store.client.pop_consumer import PopConsumer, PoppedMessage
 from broker_store.client.producer import Producer
 from broker_store.client.pull_consumer import PullConsumer
 from broker_store.client.pulling import PullResult, PullStatus
@@ -42,6 +44,8 @@ __all__ = [
     "Outgoing",
     "PartlySent",
     "Places",
+    "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PullResult",

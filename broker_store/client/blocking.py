@@ -25,7 +25,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from broker_store.client import admin, producer, pull_consumer, push_consumer, transactions
+from broker_store.client import (
+    admin,
+    pop_consumer,
+    producer,
+    pull_consumer,
+    push_consumer,
+    transactions,
+)
 from broker_store.client.handling import Handler
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.subscription import ALL
@@ -235,6 +242,17 @@ class PullConsumer(_Blocking[pull_consumer.PullConsumer]):
     min_offset = _waiting(pull_consumer.PullConsumer.min_offset)
     max_offset = _waiting(pull_consumer.PullConsumer.max_offset)
     offset_by_time = _waiting(pull_consumer.PullConsumer.offset_by_time)
+
+
+class PopConsumer(_Blocking[pop_consumer.PopConsumer]):
+    """broker_store.client.PopConsumer, waiting."""
+
+    __init__ = _made_as(pop_consumer.PopConsumer)
+
+    pop = _waiting(pop_consumer.PopConsumer.pop)
+    acknowledge = _waiting(pop_consumer.PopConsumer.acknowledge)
+    change_invisible = _waiting(pop_consumer.PopConsumer.change_invisible)
+    give_up = _waiting(pop_consumer.PopConsumer.give_up)
 
 
 class PushConsumer(_Blocking[push_consumer.PushConsumer]):

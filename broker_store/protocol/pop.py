@@ -29,6 +29,7 @@ ORDER_REVIVE_QUEUE = 999
 MAX_RECEIPT = 512
 MAX_BATCH_ACKS = 4096
 _MAX_BIT_SET_BYTES = 8192
+_MAX_PARTS = 4096  # of a text about queues and messages of an answer
 
 
 class Receipt(NamedTuple):
@@ -138,6 +139,34 @@ def order_count_info(queue: QueueOffsets, counts: Mapping[int, int]) -> str:
     words = [f"{queue.kind} qo{queue.queue_id}%{offset} {count}" for offset, count in counts.items()]
     least = min(counts.values(), default=0) if len(counts) == len(queue.offsets) else 0
     return ";".join([*words, f"{queue.kind} {queue.queue_id} {least}"])
+
+
+def read_start_offsets(text: str) -> dict[tuple[int, int], int]:
+    """Return (kind, queue id) -> start offset of a startOffsetInfo. Raises FieldError."""
+    found = {}
+    for words in _parts_of("startOffsetInfo", text, 3):
+        key = _kind(words[0]), read_int("startOffsetInfo", words[1])
+        found[key] = _natural("startOffsetInfo", words[2])
+    return found
+
+
+def read_order_counts(text: str) -> dict[tuple[int, int], int]:
+    """Return (queue id, offset) -> how often the message was given before, of an orderCountInfo. Raises
+    FieldError."""
+    name, found = "orderCountInfo", {}
+    for words in _parts_of(name, text, 3):
+        if words[1].startswith("qo"):  # else it is the count of the queue, the least of its messages
+            queue_id, _, offset = words[1][2:].partition("%")
+            found[read_int(name, queue_id), _natural(name, offset)] = read_int(name, words[2])
+    return found
+
+
+def _parts_of(name: str, text: str, count: int) -> list[list[str]]:
+    """Return the words of each part of a text joined by `;`. Raises FieldError."""
+    parts = [part.split(" ") for part in text.split(";")] if text else []
+    if len(parts) > _MAX_PARTS or any(len(words) != count for words in parts):
+        raise FieldError(name, excerpt(text), f"at most {_MAX_PARTS} parts of {count} words")
+    return parts
 
 
 def topic_of(topic: str, group: str, kind: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 from broker_store.client import (
     Admin,
     NoRouteError,
+    PopConsumer,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -22,6 +23,7 @@ from broker_store.errors import MisuseError
 PAIRS = [
     (Producer, blocking.Producer),
     (PullConsumer, blocking.PullConsumer),
+    (PopConsumer, blocking.PopConsumer),
     (PushConsumer, blocking.PushConsumer),
     (Admin, blocking.Admin),
 ]
@@ -57,6 +59,11 @@ async def test_messages_are_sent_and_received_in_a_plain_loop(cluster, script):
         with blocking.PullConsumer("g", nameservers) as puller:
             queue = puller.queues("T")[0]
             assert (puller.committed(queue), len(puller.pull(queue, 0).messages)) == (3, 3)
+        with blocking.PopConsumer("poppers", nameservers) as popper:
+            first, second, third = popper.pop("T")
+            popper.acknowledge(first)
+            popper.change_invisible(second, 600)
+            popper.give_up(third)
         return received
 
     assert await script(program) == [b"0", b"1", b"2"]

@@ -8,20 +8,10 @@ from dataclasses import dataclass, replace
 from broker_store.formats import record
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
-from broker_store.protocol.pop import Receipt, read_receipt, topic_of, write_receipt
+from broker_store.protocol.pop import Receipt, read_order_counts, read_receipt, topic_of, write_receipt
 from broker_store.server.channel import Channel, connect
 
 POP, ACK, CHANGE = 200050, 200051, 200053
-
-
-def order_counts(text: str) -> dict[tuple[int, int], int]:
-    """Return how often messages were given before, by queue and offset, of an orderCountInfo."""
-    found = {}
-    for words in (part.split(" ") for part in text.split(";") if part):
-        if words[1].startswith("qo"):
-            queue_id, offset = words[1][2:].split("%")
-            found[int(queue_id), int(offset)] = int(words[2])
-    return found
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ class PopClient:
             (int(kind), int(queue_id)): int(start)
             for kind, queue_id, start in (text.split(" ") for text in fields["startOffsetInfo"].split(";"))
         }
-        given, counts = [], order_counts(fields.get("orderCountInfo", ""))
+        given, counts = [], read_order_counts(fields.get("orderCountInfo", ""))
         for stored in record.decode_all(answer.body):
             text = stored.properties.get("POP_CK")
             if text is None:
