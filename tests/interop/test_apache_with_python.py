@@ -11,6 +11,7 @@ import pytest
 from broker_store.client import (
     Admin,
     NoRouteError,
+    PopConsumer,
     Producer,
     PullConsumer,
     PullStatus,
@@ -64,6 +65,39 @@ async def test_the_python_client_sends_to_apaches_broker_and_consumes_from_it(ap
         stats = await admin.consume_stats("pyg", "PyT")
         assert sum(item.consumer_offset for item in stats.values()) == 22
         assert sum(item.max_offset for item in (await admin.topic_stats("PyT")).values()) == 22
+
+
+async def test_the_python_client_pops_from_apaches_broker(apache):
+    async with (
+        Producer(apache.nameserver) as producer,
+        PopConsumer("pop", apache.nameserver) as consumer,
+        PopConsumer("pop-in-order", apache.nameserver, in_order=True, invisible_s=5) as in_order,
+    ):
+        for number in range(6):
+            await producer.send("PyPop", str(number).encode(), queue_id=1)
+        messages = await consumer.pop("PyPop", max_count=4, wait_s=5)
+        assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
+        await consumer.acknowledge(*messages[1:])
+        await consumer.change_invisible(messages[0], 1)
+        assert [message.body for message in await consumer.pop("PyPop")] == [b"4", b"5"]
+        again = await consumer.pop("PyPop", wait_s=30)
+        assert [(message.body, message.topic, message.attempt) for message in again] == [(b"0", "PyPop", 2)]
+        await consumer.acknowledge(*again)
+
+        first = await in_order.pop("PyPop", max_count=2)
+        assert [message.body for message in first] == [b"0", b"1"]
+        assert await in_order.pop("PyPop") == []
+        await in_order.acknowledge(first[0])
+        await in_order.give_up(first[1])
+        second = await in_order.pop("PyPop", max_count=2, wait_s=5)
+        assert [message.body for message in second] == [b"2", b"3"]
+        for message in second:
+            await in_order.change_invisible(message, 1)
+        began = time.monotonic()
+        third: list = []
+        while not third and time.monotonic() < began + 20:
+            third = await in_order.pop("PyPop", max_count=2, wait_s=1)
+        assert [(message.body, message.attempt) for message in third] == [(b"2", 2), (b"3", 2)]
 
 
 async def test_the_python_client_pulls_and_keeps_order_at_apaches_broker(apache):
