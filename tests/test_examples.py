@@ -130,7 +130,7 @@ def test_the_java_example_of_grpc_receives_what_it_sent(broker, tmp_path):
 
 @pytest.mark.client
 def test_the_go_example_receives_what_it_sent(broker, tmp_path):
-    if (reason := clients.go_missing()) or (
+    if (reason := clients.program_missing()) or (
         reason := None if shutil.which("go") else "no go on this machine (make deps)"
     ):
         pytest.skip(reason)

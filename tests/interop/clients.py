@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RMQ_BUILD", ROOT / "build" / "rocketmq"))
 JAVA_5, JAVA_4 = "5.5.0", "4.9.8"
 # Clients of RocketMQ 5 (gRPC)
-JAVA_GRPC, GO_GRPC, NODE_GRPC = "grpc-5.2.0", "go-grpc", "node"
+JAVA_GRPC, GO_GRPC, NODE_GRPC, PYTHON_GRPC, RUST_GRPC = "grpc-5.2.0", "go-grpc", "node", "python", "rust"
 LOG_CONFIGURATION = BUILD / "client-logback.xml"
 # A client that gets no answer gives up after seconds; these are for a machine that does ten other things.
 RUN_LIMIT_S = 180
@@ -38,8 +38,8 @@ def java_missing(version: str) -> str | None:
     return None
 
 
-def go_missing(name: str = "go-client") -> str | None:
-    """Why the Go program cannot run here, or None."""
+def program_missing(name: str = "go-client") -> str | None:
+    """Why the program of Go or Rust cannot run here, or None."""
     return None if (BUILD / name).exists() else f"{name} is not in {BUILD} (make deps)"
 
 
@@ -56,11 +56,13 @@ def missing(kind: str) -> str | None:
     """Why a client cannot run here, or None."""
     if kind == NODE_GRPC:
         return node_missing()
-    return go_missing(f"{kind}-client") if kind in ("go", GO_GRPC) else java_missing(kind)
+    if kind == PYTHON_GRPC:
+        return program_missing("python-client/bin/python")
+    return program_missing(f"{kind}-client") if kind in ("go", GO_GRPC, RUST_GRPC) else java_missing(kind)
 
 
 def require(*kinds: str) -> None:
-    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go", JAVA_GRPC, GO_GRPC, NODE_GRPC) is not
+    """Skip the test when one of these clients (JAVA_5, JAVA_4, "go", or one of RocketMQ 5) is not
     here: to be called before a broker is started."""
     for kind in kinds:
         if reason := missing(kind):
@@ -123,15 +125,18 @@ class GoProgram(Program):
 
 
 def grpc_program(kind: str, endpoint: str, home: Path, authority: Path | None = None) -> Program:
-    """Apache's client for RocketMQ 5 of a kind (JAVA_GRPC, GO_GRPC, NODE_GRPC); skips the test where it is
-    not there. That of Node checks the broker's certificate, which is its own `authority`."""
+    """Apache's client for RocketMQ 5 of a kind (JAVA_GRPC, ..); skips the test where it is not there. That of
+    Node checks the broker's certificate, which is its own `authority`. Those of Python and Rust have no TLS here."""
     require(kind)
     if kind == NODE_GRPC:
         variables = [f"HOME={home}", f"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH={authority}"]
         return Program(["env", *variables, "node", str(BUILD / "node-client" / "grpc.js")], endpoint)
     if kind == JAVA_GRPC:
         return JavaProgram(kind, endpoint, home, "Grpc")
-    command = ["env", f"HOME={home}", f"user.home={home}", str(BUILD / "go-grpc-client")]
+    if kind == PYTHON_GRPC:
+        program = ROOT / "tests" / "interop" / "python" / "produce.py"
+        return Program([str(BUILD / "python-client" / "bin" / "python"), str(program)], endpoint)
+    command = ["env", f"HOME={home}", f"user.home={home}", str(BUILD / f"{kind}-client")]
     return Program(command, endpoint)
 
 

@@ -25,7 +25,7 @@ def filled(tmp_path_factory):
             (
                 clients.java_missing(clients.JAVA_5),
                 clients.java_missing(clients.JAVA_4),
-                clients.go_missing(),
+                clients.program_missing(),
             ),
         ),
         None,

@@ -1,0 +1,110 @@
+//! interop-rust ENDPOINT COMMAND key=value...   Apache's Rust client for RocketMQ 5; prints one JSON object a line.
+//!
+//! send      topic= n= [run= size= groups= deliver_at=]    tls=true turns TLS on, for each command
+//! transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
+//!                               commit one of them; until standard input ends
+
+use std::collections::HashMap;
+
+use rocketmq::conf::{ClientOption, ProducerOption};
+use rocketmq::model::message::MessageBuilder;
+use rocketmq::model::transaction::{Transaction, TransactionResolution};
+use rocketmq::Producer;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+type Options = HashMap<String, String>;
+
+fn number(options: &Options, name: &str, otherwise: i64) -> i64 {
+    options.get(name).map_or(otherwise, |value| value.parse().unwrap())
+}
+
+fn settings(endpoint: &str, options: &Options) -> (ProducerOption, ClientOption) {
+    let mut producer = ProducerOption::default();
+    producer.set_topics(vec![options["topic"].clone()]);
+    let mut client = ClientOption::default();
+    client.set_access_url(endpoint);
+    client.set_enable_tls(options.get("tls").is_some_and(|value| value == "true"));
+    (producer, client)
+}
+
+fn key(options: &Options, i: i64) -> String {
+    format!("{}key{i}", options.get("run").map_or("r", |run| run))
+}
+
+fn builder(options: &Options, i: i64) -> MessageBuilder {
+    let mut body = format!("{}-{i}-", options.get("run").map_or("r", |run| run));
+    while (body.len() as i64) < number(options, "size", 100) {
+        body.push((b'a' + ((i as usize + body.len()) % 26) as u8) as char);
+    }
+    let mut made = MessageBuilder::builder()
+        .set_topic(options["topic"].clone())
+        .set_body(body.into_bytes())
+        .set_tag(format!("Tag{}", (b'A' + (i % 5) as u8) as char))
+        .set_keys(vec![key(options, i)])
+        .set_properties(HashMap::from([("number".to_string(), i.to_string())]));
+    if options.contains_key("groups") {
+        made = made.set_message_group(format!("group{}", i % number(options, "groups", 1)));
+    }
+    if options.contains_key("deliver_at") {
+        made = made.set_delivery_timestamp(number(options, "deliver_at", 0) / 1000); // the client counts seconds
+    }
+    made
+}
+
+async fn send(endpoint: &str, options: Options) {
+    let (producer, client) = settings(endpoint, &options);
+    let mut producer = Producer::new(producer, client).unwrap();
+    producer.start().await.unwrap();
+    for i in 0..number(&options, "n", 1) {
+        let line = match producer.send(builder(&options, i).build().unwrap()).await {
+            Ok(receipt) => json!({"key": key(&options, i), "id": receipt.message_id()}),
+            Err(cause) => json!({"key": key(&options, i), "error": format!("{cause:?}")}),
+        };
+        println!("{line}");
+    }
+    producer.shutdown().await.unwrap();
+}
+
+async fn transact(endpoint: &str, options: Options) {
+    let (producer, client) = settings(endpoint, &options);
+    let mut producer = Producer::new_transaction_producer(
+        producer,
+        client,
+        Box::new(|_, message| {
+            let number: i64 = message.properties()["number"].parse().unwrap();
+            let body = String::from_utf8_lossy(message.body()).to_string();
+            println!("{}", json!({"asked": message.keys()[0], "topic": message.topic(), "body": body}));
+            if number % 4 == 2 { TransactionResolution::COMMIT } else { TransactionResolution::ROLLBACK }
+        }),
+    )
+    .unwrap();
+    producer.start().await.unwrap();
+    for i in 0..number(&options, "n", 4) {
+        let message = builder(&options, i).enable_transaction().build().unwrap();
+        let transaction = producer.send_transaction_message(message).await.unwrap();
+        let id = transaction.message_id().to_string();
+        match i % 4 {
+            0 => transaction.commit().await.unwrap(),
+            1 => transaction.rollback().await.unwrap(),
+            _ => {}
+        }
+        println!("{}", json!({"key": key(&options, i), "id": id}));
+    }
+    println!("{}", json!({"sent": number(&options, "n", 4)}));
+    let mut rest = Vec::new();
+    tokio::io::stdin().read_to_end(&mut rest).await.unwrap();
+    producer.shutdown().await.unwrap();
+}
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let options = words[2..].iter().map(|word| word.split_once('=').unwrap());
+    let options: Options = options.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    match words[1].as_str() {
+        "send" => send(&words[0], options).await,
+        "transact" => transact(&words[0], options).await,
+        other => panic!("no command {other}"),
+    }
+}
