@@ -483,6 +483,8 @@ async def test_metrics_are_prometheus_text_and_hold_what_is_known(cluster, local
     assert 'broker_store_position_bytes{position="wrote"}' in text
     assert 'broker_group_lag_messages{group="billing"} 12.0' in text
     assert 'broker_group_lag_messages{group="nightly-report"}' not in text
+    assert 'broker_group_invisible_messages{group="billing"} 52.0' in text
+    assert "broker_pop_came_again_total 160.0" in text and "broker_revive_log_lag_records 5.0" in text
     cluster.state_name = "starting"
     text = (await local.get("/metrics")).content.decode()
     assert 'broker_state{state="starting"} 1.0' in text

@@ -142,6 +142,30 @@ async def test_topics_are_listed_made_changed_and_deleted(cluster, tmp_path):
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_invisible_messages_are_listed_with_the_counts_of_pops(cluster, tmp_path, monkeypatch):
+    async with broker(tmp_path):
+        listed = await run(tmp_path, "group", "pops", "billing", "--limit", "3")
+        rows = listed.splitlines()
+        assert (
+            rows[0].split()[:4] == ["COMES", "AGAIN", "GIVEN", "OUT"] and "%RETRY%billing_orders" in rows[1]
+        )
+        assert rows[4:] == [
+            "3 of 52 invisible messages are shown.",
+            "Since the start of the broker: 5,200 popped, 4,992 acknowledged, 156 came again, 26 given another "
+            "time, 0 dropped, 5 acknowledgements too late or twice.",
+            "2 pops wait.",
+        ]
+        monkeypatch.setattr("mqadmin.management.commands.group.MAX_LIMIT", 20)  # it asks page by page
+        whole = json.loads(await run(tmp_path, "group", "pops", "billing", "--limit", "45", "--json"))
+        assert [one["offset"] for one in whole["messages"]] == list(range(40, 85))
+        assert (whole["counts"]["invisible"], whole["next"]) == (52, "45")
+        nothing = await run(tmp_path, "group", "pops", "search-index")
+        assert nothing.startswith("No message is invisible to this group.")
+        shown = await run(tmp_path, "group", "show", "billing")
+        assert re.search(r"^pops.came_again +156$", shown, re.M)
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_offsets_move_only_with_confirmation(cluster, tmp_path):
     async with broker(tmp_path):
         preview = await run(tmp_path, "group", "reset-offset", "billing", "orders", "earliest")
