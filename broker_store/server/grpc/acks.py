@@ -21,7 +21,7 @@ from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.consumer_settings import milliseconds
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, read_handle, write_handle
-from broker_store.server.grpc.names import check_group_name, full_name
+from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.receives import check_invisible
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
@@ -141,7 +141,7 @@ class Acks:
     def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
         """Return the names of a topic and a group. Raises Refused."""
         name = self._routes.topic(topic).name
-        group_name = full_name(group)
+        group_name = group.name
         check_group_name(group_name)
         return name, group_name
 

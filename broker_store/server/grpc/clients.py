@@ -22,7 +22,7 @@ from broker_store.protocol.http2.fields import Fields
 from broker_store.server.channel import RequestTimeout
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.grpc.channel import GrpcChannel
-from broker_store.server.grpc.names import check_group_name, check_topic_name, check_user_topic, full_name
+from broker_store.server.grpc.names import check_group_name, check_topic_name, check_user_topic
 from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.statuses import Refused, refused_of
 from broker_store.server.handler import Refusal
@@ -113,7 +113,7 @@ class GrpcClient:
     @property
     def group(self) -> str:
         """Return the consumer group of its settings, empty for a producer."""
-        return full_name(self.settings.subscription.group) if self.settings.HasField("subscription") else ""
+        return self.settings.subscription.group.name if self.settings.HasField("subscription") else ""
 
 
 class GrpcClients:
@@ -152,7 +152,7 @@ class GrpcClients:
         self._settings_bytes += size - (0 if before is None else before.settings_bytes)
         if before is not None and before is not client:  # it opened another Telemetry
             self._parts.clients.channel_closed(before)
-        elif client.group and client.group != full_name(kept.subscription.group):
+        elif client.group and client.group != kept.subscription.group.name:
             self._parts.clients.unregister(client, client.client_id, None, client.group)
         client.settings, client.settings_ms, client.settings_bytes = kept, now_ms, size
         self._clients[client.client_id] = client
@@ -184,7 +184,7 @@ class GrpcClients:
         """Note that a client lives. Raises Refused."""
         client = self._known(client_id)
         if client.settings.HasField("subscription"):
-            check_group_name(full_name(group))
+            check_group_name(group.name)
             self._register(client, client.settings, client.settings_ms)
         else:
             self._register_producer(client, client.settings)
@@ -193,7 +193,7 @@ class GrpcClients:
         """Forget a client that ends. Raises Refused."""
         client = self._known(client_id)
         if client.settings.HasField("subscription"):
-            check_group_name(full_name(group))
+            check_group_name(group.name)
         self.ended(client)
 
     def ended(self, client: GrpcClient) -> bool:
@@ -230,7 +230,7 @@ class GrpcClients:
                 value=len(topics),
                 limit=MAX_TOPICS,
             )
-        names = tuple(dict.fromkeys(map(full_name, topics)))
+        names = tuple(dict.fromkeys(topic.name for topic in topics))
         for name in names:
             check_user_topic(self._parts.topics, name)
         try:
@@ -250,10 +250,10 @@ class GrpcClients:
         consume_type = _CONSUMERS.get(settings.client_type)
         if consume_type is None:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(settings.client_type), "client type")
-        group = full_name(subscription.group)
+        group = subscription.group.name
         check_group_name(group)
         for entry in subscription.subscriptions:
-            check_topic_name(full_name(entry.topic))
+            check_topic_name(entry.topic.name)
         if len(subscription.subscriptions) > MAX_SUBSCRIPTIONS:
             raise Refused(
                 Code.BAD_REQUEST,
@@ -269,7 +269,7 @@ class GrpcClients:
             "CONSUME_FROM_LAST_OFFSET",
             tuple(
                 Subscription(
-                    full_name(entry.topic),
+                    entry.topic.name,
                     entry.expression.expression or "*",
                     expression_type(entry.expression),
                     version_ms,

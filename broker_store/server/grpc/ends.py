@@ -19,7 +19,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.server.grpc import transaction_ids
 from broker_store.server.grpc.call import Call
-from broker_store.server.grpc.names import check_user_topic, full_name
+from broker_store.server.grpc.names import check_user_topic
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.statuses import OK, Refused, code_of_answer
 from broker_store.server.parts import BrokerParts
@@ -41,7 +41,7 @@ class EndsOfTransactions:
 
     def end(self, call: Call, request: EndTransactionRequest) -> EndTransactionResponse | None:
         """Commit or roll back a transaction; return the answer if there is nothing to do. Raises Refused."""
-        topic = full_name(request.topic)
+        topic = request.topic.name
         check_user_topic(self._parts.topics, topic)
         if not request.transaction_id.strip():
             raise Refused(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty", "end of transaction")

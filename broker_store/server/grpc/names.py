@@ -1,4 +1,5 @@
-"""Names of topics and groups in calls, refused with the sentences of Apache's proxy."""
+"""Names of topics and groups in calls, refused with the sentences of Apache's proxy. The namespace of a
+resource is not used, as in that proxy."""
 
 from __future__ import annotations
 
@@ -10,12 +11,6 @@ from broker_store.protocol.grpc.v2.definition_pb2 import Code, Resource
 from broker_store.server.grpc.statuses import Refused
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
-
-
-def full_name(resource: Resource) -> str:
-    """Return the name of a topic or group as this broker stores it."""
-    namespace = resource.resource_namespace
-    return f"{namespace}%{resource.name}" if namespace else resource.name
 
 
 def resource_of(name: str) -> Resource:

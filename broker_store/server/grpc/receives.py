@@ -33,7 +33,7 @@ from broker_store.server.grpc.consumer_settings import (
 )
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, write_handle
-from broker_store.server.grpc.names import check_group_name, full_name
+from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.received_messages import received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
@@ -159,7 +159,7 @@ class Receives:
         now_ms = self._parts.clock()
         poll_ms = self._poll_ms(call, request)
         topic = self._routes.topic(request.message_queue.topic)
-        group = full_name(request.group)
+        group = request.group.name
         check_group_name(group)
         invisible_ms = RENEWED_INVISIBLE_MS
         if not request.auto_renew:
@@ -250,7 +250,7 @@ class Receives:
     def _give(self, receiving: Receiving, request: ReceiveMessageRequest, result: PopResult) -> None:
         """Answer a receive with what a pop found."""
         call = receiving.call
-        topic, group = full_name(request.message_queue.topic), full_name(request.group)
+        topic, group = request.message_queue.topic.name, request.group.name
         client = self._clients.find(call.client_id)
         is_given = not receiving.closed and (client is not None or not request.auto_renew)
         config = self._parts.groups.get(group) or SubscriptionGroup(group)

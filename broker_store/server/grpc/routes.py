@@ -21,7 +21,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     QueryRouteRequest,
     QueryRouteResponse,
 )
-from broker_store.server.grpc.names import check_group_name, check_user_topic, full_name
+from broker_store.server.grpc.names import check_group_name, check_user_topic
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES
@@ -55,7 +55,7 @@ class Routes:
         """Return which queues a client of a group receives from: all of this broker as one, whose id is -1,
         or each of them for a group that consumes in order. Raises Refused."""
         config = self.topic(request.topic)
-        group = full_name(request.group)
+        group = request.group.name
         check_group_name(group)
         if not config.perm & self._parts.settings.broker_permission & PERM_READ or not config.read_queues:
             raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
@@ -75,7 +75,7 @@ class Routes:
 
     def topic(self, resource: Resource) -> TopicConfig:
         """Return the topic that a call names. Raises Refused if there is none."""
-        name = full_name(resource)
+        name = resource.name
         check_user_topic(self._parts.topics, name)
         config = self._parts.topics.get(name)
         if config is None:

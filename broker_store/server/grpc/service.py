@@ -1,7 +1,7 @@
 """`apache.rocketmq.v2.MessagingService`: which method answers a call.
 
-Each answer has a `Status{code, message}`; the status of gRPC itself is OK for every call that can be read. A
-call that is not served yet is answered with NOT_IMPLEMENTED (50100).
+Each answer has a `Status{code, message}`; the status of gRPC itself is OK for every call that can be read and
+that Apache's proxy has. One that is not served here is answered with NOT_IMPLEMENTED (50100).
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ _METHODS = {
     )
     for method in _SERVICE.methods
 }
+# Methods that Apache's proxy does not have either. It answers them by the status of gRPC.
+NOT_IN_THE_PROXY = frozenset(("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset"))
 # (call, request) -> the answer, None if it comes later. Raises Refused.
 _Handler = Callable[[Call, Message], Message | None]
 
@@ -125,6 +127,8 @@ class Service:
             if not fields.get(CLIENT_ID):
                 raise _client_id_required()
             handler = self._handlers.get(path)
+            if handler is None and method.name in NOT_IN_THE_PROXY:
+                raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method {path[1:]} is unimplemented")
             if handler is None:
                 raise Refused(
                     Code.NOT_IMPLEMENTED, f"{method.name} is not implemented", f"gRPC: {method.name}"

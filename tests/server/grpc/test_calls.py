@@ -26,7 +26,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 )
 from broker_store.server.grpc import channel as channel_module
 from broker_store.server.grpc.sends import MAX_MESSAGES
-from broker_store.server.grpc.service import _METHODS
+from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY
 from tests.server.grpc.conftest import ENDPOINTS, METADATA, message
 
 SERVED = {
@@ -81,7 +81,6 @@ async def test_a_broker_without_the_permission_to_write_offers_queues_to_read(op
     ("request_", "code"),
     [
         (route("Unknown"), Code.TOPIC_NOT_FOUND),
-        (route("Orders", "other"), Code.TOPIC_NOT_FOUND),
         (route("a/b"), Code.ILLEGAL_TOPIC),
         (route(""), Code.ILLEGAL_TOPIC),
         (route("TBW102"), Code.ILLEGAL_TOPIC),
@@ -98,10 +97,14 @@ async def test_a_route_that_there_is_not_is_refused(opened, request_, code):
     assert sum(port.parts.statistics.refusals.counts().values()) == 1
 
 
-async def test_a_topic_of_a_namespace_has_it_in_its_name(opened):
+async def test_the_namespace_of_a_resource_is_not_used(opened):
     port = await opened()
-    port.parts.topics.put(TopicConfig("n%Orders", 1, 1))
-    assert (await port.call("QueryRoute", route("Orders", "n"))).status.code == Code.OK
+    answer = await port.call("QueryRoute", route("Orders", "n"))
+    assert answer.status.code == Code.OK and answer.message_queues[0].topic.resource_namespace == "n"
+    sent = message()
+    sent.topic.resource_namespace = "n"
+    assert (await port.send(sent)).status.code == Code.OK
+    assert [len(port.harness.store.messages("Orders", queue)) for queue in range(4)] == [1, 0, 0, 0]
 
 
 async def test_a_message_is_stored_with_its_properties(opened):
@@ -210,8 +213,13 @@ async def test_heartbeats_and_terminations_are_answered(opened):
 async def test_what_is_not_served_is_answered_so(opened, name):
     port = await opened()
     method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
-    answer = await port.call(name, method.request())
-    assert answer.status.code == Code.NOT_IMPLEMENTED and name in answer.status.message
+    if name in NOT_IN_THE_PROXY:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await port.call(name, method.request())
+        assert failed.value.code() == grpc.StatusCode.UNIMPLEMENTED and name in failed.value.details()
+    else:
+        answer = await port.call(name, method.request())
+        assert answer.status.code == Code.NOT_IMPLEMENTED and name in answer.status.message
 
 
 @pytest.mark.parametrize("name", ["QueryRoute", "PullMessage"])
