@@ -319,11 +319,12 @@ class Store(Protocol):
         """Return a range of bytes of a file of the store with its fields
         (broker_store/facts/bytes/pieces.py)."""
 
-    def journey(self, log_offset: int) -> Journey:
-        """Return the journey of one message (broker_store/facts/journey/). In a thread."""
-
     async def journey_of(self, log_offset: int) -> Journey:
-        """Return what `journey` does, for the loop."""
+        """Return the journey of one message (broker_store/facts/journey/)."""
+
+    def watched_journey(self, log_offset: int) -> Journey:
+        """Return what `journey_of` does; a journey that took long is the same for some seconds. In a
+        thread."""
 
     def disk(self) -> DiskFacts:
         """Return the use of the disk, its rate of growth and its marks (broker_store/facts/disk.py). In a

@@ -61,3 +61,23 @@ def test_a_scan_that_begins_while_a_caller_waits_is_not_throttled(rests):
     scans._waiting.add("a caller")
     throttle.throttled_by(throttle.Throttle(), scans.of, "key", lambda: throttle.pause() or {})
     assert rests == []
+
+
+@pytest.mark.parametrize(("fresh_s", "made"), [(60.0, 1), (0.0, 3)])
+def test_a_cheap_scan_serves_later_callers_only_while_it_is_fresh(fresh_s, made):
+    scans, results = CachedScans(0, fresh_s), []
+    for number in range(3):
+        results.append(scans.of("key", lambda number=number: [number]))
+    assert len({result[0] for result in results}) == made
+
+
+def test_a_dear_scan_serves_later_callers_also_where_a_cheap_one_does_not():
+    scans, made = CachedScans(1_000_000, fresh_s=0.0), []
+
+    def make():
+        made.append(sum(range(100_000)))
+        return made
+
+    for _ in range(3):
+        scans.of("key", make)
+    assert len(made) == 1

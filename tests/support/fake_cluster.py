@@ -1275,7 +1275,7 @@ class FakeStore(_Part):
             events=events if queues else [],
         )
 
-    def journey(self, log_offset) -> Journey:
+    def watched_journey(self, log_offset) -> Journey:
         """One that goes on: a group comes on by a message a second, and another waits."""
         self._cluster.check_running()
         stored, at = (
@@ -1340,7 +1340,7 @@ class FakeStore(_Part):
         )
 
     async def journey_of(self, log_offset) -> Journey:
-        return self.journey(log_offset)
+        return self.watched_journey(log_offset)
 
     async def bytes_at(self, place, most=MAX_BYTES) -> FileBytes:
         """Of a store that the real broker wrote: bytes are not invented."""

@@ -15,14 +15,14 @@ Value = TypeVar("Value")
 
 
 class CachedScans:
-    """A cache of scans, for threads. The result of a scan serves all callers for FRESH_S, or for
+    """A cache of scans, for threads. The result of a scan serves all callers for `fresh_s`, or for
     `cached_s_per_cpu_s` times the processor time that the scan took, if that is longer. So ten browsers cost
     one scan, and with `cached_s_per_cpu_s` = 100 all take at most a hundredth of a core together. There is
     one scan at a time. A throttled scan (broker_store/throttle.py) goes on at full speed while a caller that
     is not throttled waits for it."""
 
-    def __init__(self, cached_s_per_cpu_s: int):
-        self._cached_s_per_cpu_s = cached_s_per_cpu_s
+    def __init__(self, cached_s_per_cpu_s: int, fresh_s: float = FRESH_S):
+        self._cached_s_per_cpu_s, self._fresh_s = cached_s_per_cpu_s, fresh_s
         self._guard = threading.Lock()
         self._throttled: throttle.Throttle | None = None  # of the scan under way
         self._waiting: set[object] = set()  # callers that are not throttled
@@ -43,7 +43,7 @@ class CachedScans:
                         self._kept.clear()
                     value, took = self._scan(make)
                     self._kept[key] = (
-                        time.monotonic() + max(FRESH_S, self._cached_s_per_cpu_s * took),
+                        time.monotonic() + max(self._fresh_s, self._cached_s_per_cpu_s * took),
                         mark,
                         value,
                     )

@@ -26,6 +26,7 @@ from broker_store.server.parts import BrokerParts
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.broker_facts import BrokerFacts
 from mqadmin.cluster.embedded.cache_scans import CacheScans
+from mqadmin.cluster.embedded.cached_scans import CachedScans
 from mqadmin.cluster.embedded.forecasts import Forecasts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
@@ -37,6 +38,7 @@ from mqadmin.facts.layout import Both
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.process import recovery_paths
 
+JOURNEYS_S_PER_CPU_S = 20  # so journeys that pages watch take at most a twentieth of a core
 REPORT_SECONDS = 1.0  # for so long the report of a finished start is kept
 
 
@@ -52,6 +54,7 @@ class EmbeddedStore(Store):
         self._recovery_until = 0.0
         self._cache_scans = CacheScans(host)
         self._layout_scans = LayoutScans(host)
+        self._journeys = CachedScans(JOURNEYS_S_PER_CPU_S, fresh_s=0.0)
 
     def snapshot(self) -> Snapshot:
         store = self._host.store
@@ -146,11 +149,14 @@ class EmbeddedStore(Store):
             lambda: Viewer(self._host.directory(), self._store_facts(), most).read(place)
         )
 
-    def journey(self, log_offset: int) -> Journey:
-        return journey(self._host.directory(), self._store_facts(), log_offset)
+    def watched_journey(self, log_offset: int) -> Journey:
+        return self._journeys.of(log_offset, lambda: self._journey(log_offset))
 
     async def journey_of(self, log_offset: int) -> Journey:
-        return await self._host.in_thread(self.journey, log_offset)
+        return await self._host.in_thread(self._journey, log_offset)
+
+    def _journey(self, log_offset: int) -> Journey:
+        return journey(self._host.directory(), self._store_facts(), log_offset)
 
     # The disk, and offsets over time
 

@@ -15,6 +15,6 @@ def check_log_offset(name: str) -> str:
 
 STREAMS = {
     "message": Stream(
-        lambda cluster, name: cluster.store.journey(int(name)), 4, check_log_offset, in_thread=True
+        lambda cluster, name: cluster.store.watched_journey(int(name)), 4, check_log_offset, in_thread=True
     ),
 }
