@@ -9,7 +9,8 @@ from broker_store.client import Admin, Producer
 from tests.interop import clients
 from tests.interop.brokers import OurBroker, free_ports
 
-KINDS = [clients.JAVA_GRPC, clients.GO_GRPC]
+KINDS = [clients.JAVA_GRPC, clients.GO_GRPC, clients.NODE_GRPC]
+LANGUAGES = {clients.JAVA_GRPC: "JAVA", clients.GO_GRPC: "GO", clients.NODE_GRPC: "HTTP"}
 MESSAGES = 200
 
 
@@ -23,6 +24,10 @@ def broker(tmp_path):
         yield running.start()
     finally:
         running.stop()
+
+
+def program_of(kind, broker, tmp_path):
+    return clients.grpc_program(kind, broker.grpc, tmp_path, broker.data / "tls" / "self-signed.crt")
 
 
 def admin(broker, ask):
@@ -55,28 +60,31 @@ def consume(program, command, sending, count, **options):
 @pytest.mark.parametrize("command", ["simple", "push"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_consumer_gets_what_a_remoting_client_sends_once(kind, command, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = program_of(kind, broker, tmp_path)
     java = clients.java_of(clients.JAVA_5, broker, tmp_path)
     create(broker, "Crossing")
     sent = []
+    # Java's client compresses 4 KiB and more, in zlib's format. The Node client reads gzip's alone, also of what
+    # Apache's proxy gives it.
+    size = 3_000 if kind == clients.NODE_GRPC else 6_000
     got = consume(
         program,
         command,
-        lambda: sent.extend(java.run("send", topics="Crossing", n=MESSAGES, size=6_000)),
+        lambda: sent.extend(java.run("send", topics="Crossing", n=MESSAGES, size=size)),
         MESSAGES,
         topic="Crossing",
         group="readers",
     )
     assert len(got) == MESSAGES
-    assert {(line["attempt"], line["size"]) for line in got} == {(1, 6_000)}
+    assert {(line["attempt"], line["size"]) for line in got} == {(1, size)}
     assert {line["id"] for line in got} == {line["id"] for line in sent}
 
 
-@pytest.mark.parametrize("sender", KINDS)
+@pytest.mark.parametrize("sender", [clients.JAVA_GRPC, clients.GO_GRPC])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_consumer_gets_what_a_grpc_client_sends_once(kind, sender, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
-    other = clients.grpc_program(sender, broker.grpc, tmp_path)
+    program = program_of(kind, broker, tmp_path)
+    other = program_of(sender, broker, tmp_path)
     create(broker, "Same")
     sent = []
     got = consume(
@@ -93,7 +101,7 @@ def test_a_consumer_gets_what_a_grpc_client_sends_once(kind, sender, broker, tmp
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = program_of(kind, broker, tmp_path)
     create(broker, "Failing", 1)
     policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000, 3_000]}}
     admin(broker, lambda one: one.create_group("readers", retryMaxTimes=2, groupRetryPolicy=policy))
@@ -123,10 +131,11 @@ def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kin
     got = [line for line in lines if "id" in line]
     assert [line["attempt"] for line in got] == [1, 2, 3]
     waits = [later["at_ms"] - line["at_ms"] for line, later in zip(got, got[1:], strict=False)]
-    assert 1_000 <= waits[0] < 3_000 <= waits[1] < 6_000
+    if kind != clients.NODE_GRPC:  # it does not know such a policy, and waits for no time
+        assert 1_000 <= waits[0] < 3_000 <= waits[1] < 6_000
     assert [line["key"] for line in found] == ["key"]
     (member,) = connected["connectionSet"]
-    assert member["language"] == {clients.JAVA_GRPC: "JAVA", clients.GO_GRPC: "GO"}[kind]
+    assert member["language"] == LANGUAGES[kind]
     assert admin(broker, lambda one: one.consumer_connections("readers", address)) is None
 
 
@@ -135,7 +144,7 @@ def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kin
 def test_messages_of_a_group_are_consumed_in_order_and_one_that_fails_holds_the_others(
     kind, fails, broker, tmp_path
 ):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = program_of(kind, broker, tmp_path)
     create(broker, "Ordered", 2)
     policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}
     admin(
@@ -172,7 +181,7 @@ def test_messages_of_a_group_are_consumed_in_order_and_one_that_fails_holds_the_
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_filters_by_tag_and_by_sql(kind, broker, tmp_path):
-    program = clients.grpc_program(kind, broker.grpc, tmp_path)
+    program = program_of(kind, broker, tmp_path)
     create(broker, "Filtered")
 
     def sending():

@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 out=$(realpath -m "${RMQ_BUILD:-../../../build/rocketmq}")/node-client
 if [ ! -e "$out/.stamp" ] || [ -n "$(find . -newer "$out/.stamp" -type f)" ]; then
   mkdir -p "$out"
-  cp package.json package-lock.json grpc.js "$out"
+  cp package.json package-lock.json *.js "$out"
   (cd "$out" && npm ci --silent --no-audit --no-fund --ignore-scripts)
   touch "$out/.stamp"
 fi

@@ -4,6 +4,7 @@
 //   transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
 //                                 commit one of them; until standard input ends
 //   recall    topic= handle=      takes a delayed message back
+//   push, simple                  consume, see consuming.js
 'use strict';
 
 const { Producer } = require('rocketmq-client-nodejs');
@@ -15,11 +16,10 @@ const number = (name, otherwise) => Number(options[name] ?? otherwise);
 const print = line => console.log(JSON.stringify(line));
 const quiet = { debug() {}, info() {}, warn() {}, error(...words) { console.error(...words); }, close() {} };
 
+const common = { endpoints, namespace: '', sslEnabled: options.tls !== 'false', requestTimeout: 30000, logger: quiet };
+
 function producer(more = {}) {
-  return new Producer({
-    endpoints, namespace: '', sslEnabled: options.tls !== 'false', topics: [options.topic], topic: options.topic,
-    requestTimeout: 30000, logger: quiet, ...more,
-  });
+  return new Producer({ ...common, topics: [options.topic], topic: options.topic, ...more });
 }
 
 function message(i) {
@@ -85,7 +85,8 @@ async function recall() {
   await client.shutdown();
 }
 
-const commands = { send, transact, recall };
+const consuming = require('./consuming.js')({ options, number, print, common, endOfInput });
+const commands = { send, transact, recall, ...consuming };
 commands[command]().then(() => process.exit(0), cause => {
   console.error(cause);
   process.exit(1);
