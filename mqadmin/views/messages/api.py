@@ -216,8 +216,8 @@ async def trace_of_message(request: HttpRequest, message_id: str):
 async def journey_of_message(
     request: HttpRequest, message_id: str, topic: Annotated[str | None, Query(max_length=255)] = None
 ) -> HttpResponseBase:
-    """The stops of a message: born, stored, on disk, queue, index, groups, retries, dead letter, and the
-    traces of its clients."""
+    """The stops of a message: born, stored, on disk, queue, index, groups, pops, retries, dead letter, and
+    the traces of its clients."""
     message = await _message(message_id, topic)
     return await facts_answer(await current_cluster().store.journey_of(message.log_offset))
 

@@ -53,14 +53,14 @@ class StoreMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFiles:
-    """What store/log_files.html shows."""
+    """The data of store/log_files.html."""
 
     log_files: list[NumberedFile]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePage:
-    """What the page shows: also the fields of StoreMap and QueueFiles, once there are such."""
+    """The data of the page: also the fields of StoreMap and QueueFiles, once there are such."""
 
     store: Snapshot
     recovery: StartReport | None  # None: the store has not been opened

@@ -20,7 +20,7 @@ SORTS = ("name", "messages", "in", "out")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:
-    """The values of the page of a topic, and of its table of reading groups."""
+    """The data of the page of a topic, and of its table of reading groups."""
 
     topic: TopicDetail
 

@@ -18,7 +18,7 @@ from mqadmin.views.page import page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPage:
-    """What waiting/facts.html shows."""
+    """The data of waiting/facts.html."""
 
     waiting: Waiting
     most: int  # messages of the fullest delay level

@@ -53,7 +53,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenFile:
-    """The values of the page for one index file."""
+    """The data of the page for one index file."""
 
     chosen: str  # its name
     place: int  # among all files, from 0
@@ -65,7 +65,7 @@ class ChosenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChains:
-    """The values of the template CHAINS."""
+    """The data of CHAINS."""
 
     chains: Chains
     most: float  # slots that the widest bar of the picture stands for
@@ -93,7 +93,7 @@ class ShownLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPage(ShownLookup):
-    """The values of the page: also the fields of ChosenFile and ShownChains, where there are any."""
+    """The data of the page: also the fields of ChosenFile and ShownChains, where there are any."""
 
     files: list[IndexFileFacts]
     chosen: str = ""

@@ -53,7 +53,7 @@ class Dot:
 # Without slots, so that one class can be made of it and another
 @dataclass(frozen=True, kw_only=True)
 class ShownJourney:
-    """The values of the template stops.html."""
+    """The data of stops.html."""
 
     journey: Journey
     stops: list[ShownStop]

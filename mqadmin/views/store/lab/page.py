@@ -54,7 +54,7 @@ class LabPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRunPage:
-    """The values of the page of a run."""
+    """The data of the page of a run."""
 
     job: Job
     outcome: Outcome | None  # None: it is not done, or another version wrote it

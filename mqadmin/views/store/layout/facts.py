@@ -15,7 +15,7 @@ CHECKS = {"topic": names.check_topic, "group": names.check_group}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Both):
-    """The values of page and stream."""
+    """The data of page and stream."""
 
     more: Small  # topics that are left out of `each`
 

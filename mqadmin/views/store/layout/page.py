@@ -63,7 +63,7 @@ class DrawnTopic(TopicLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutPage:
-    """The values of the template FACTS."""
+    """The data of FACTS."""
 
     asked: LayoutForm
     problem: str = ""  # why there is nothing to show
@@ -77,7 +77,7 @@ class LayoutPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeLayoutPage(LayoutPage):
-    """The values of the whole page."""
+    """The data of the whole page."""
 
     topics: list[str]  # that the form offers
 

@@ -24,14 +24,14 @@ from mqadmin.views.store.recoveries import facts as kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryFacts:
-    """The values of the template recovery_facts.html."""
+    """The data of recovery_facts.html."""
 
     recovery: StartReport | StartRecord | None  # None: the store has not been opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPage(RecoveryFacts):
-    """The values of the page of this process's start."""
+    """The data of the page of this process's start."""
 
     starts: ListPart[StartBrief]
     says_so_itself: bool  # the page names the state, so the frame does not
@@ -39,7 +39,7 @@ class RecoveryPage(RecoveryFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPage(RecoveryFacts):
-    """The values of the page of a record."""
+    """The data of the page of a record."""
 
     rest: str  # the address that gives the same
     command: str  # of manage.py store

@@ -81,7 +81,7 @@ class MeasuredThreads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsPage:
-    """The values of the template FACTS."""
+    """The data of FACTS."""
 
     measured: MeasuredThreads | None  # None: this process does not measure its threads
 

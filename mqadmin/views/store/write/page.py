@@ -148,14 +148,14 @@ class ShownHistogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """The values of the template store/write/refusals.html."""
+    """The data of store/write/refusals.html."""
 
     refusals: list[Refused]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePage(Refusals):
-    """The values of the page of the write path."""
+    """The data of the page of the write path."""
 
     path: PathOfSends
     stages: list[ShownStage]
@@ -176,7 +176,7 @@ class ShownSink(Sink):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchPage:
-    """The values of the page of dispatch and flush."""
+    """The data of the page of dispatch and flush."""
 
     store: Snapshot
     race: Race
