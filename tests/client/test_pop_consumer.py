@@ -1,11 +1,15 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from broker_store.client import PopConsumer, Producer
+from broker_store.client import Admin, PopConsumer, Producer
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.errors import FieldError, MisuseError, NameError_
 from broker_store.protocol import pop
+from broker_store.server.broker import Broker
+from broker_store.server.parts import build_parts
+from tests.support.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -96,6 +100,37 @@ async def test_a_pop_that_waits_is_answered_when_a_message_comes(cluster, produc
         waiting = asyncio.ensure_future(consumer.pop("T", wait_s=15))
         await producer.send("T", b"new", queue_id=1)
         assert bodies(await waiting) == [b"new"]
+
+
+async def test_the_brokers_of_a_topic_are_asked_in_turn(cluster, producer):
+    settings = cluster.parts.settings
+    parts = build_parts(
+        replace(settings, broker_name="broker-b"), cluster.parts.store_settings, MemoryStore(cluster.clock),
+        cluster.clock, nameserver=cluster.nameserver,
+    )  # fmt: skip
+    second = Broker(parts)
+    second.load()
+    await second.start("127.0.0.1", fast_port=False)
+    try:
+        async with Admin(cluster.nameservers) as admin:
+            await admin.create_topic("T", read_queues=4, write_queues=4, broker_name="broker-b")
+        async with (
+            Producer(cluster.nameservers) as both,
+            PopConsumer("g", cluster.nameservers) as consumer,
+        ):
+            for number in range(5, 8):
+                await both.send("T", str(number).encode(), queue_id=0, broker_name="broker-b")
+            popped = [await consumer.pop("T", max_count=5) for _ in range(2)]
+            assert sorted(map(bodies, popped)) == [[b"0", b"1", b"2", b"3", b"4"], [b"5", b"6", b"7"]]
+            assert {message.broker_name for messages in popped for message in messages} == {
+                "broker-a", "broker-b",
+            }  # fmt: skip
+            await consumer.acknowledge(*(message for messages in popped for message in messages))
+            waiting = asyncio.ensure_future(consumer.pop("T", wait_s=4))
+            await both.send("T", b"new", queue_id=0, broker_name="broker-b")
+            assert bodies(await waiting) == [b"new"]
+    finally:
+        await second.stop()
 
 
 async def test_what_is_wrong_is_refused(cluster, producer):
