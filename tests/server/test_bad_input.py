@@ -344,6 +344,7 @@ def snapshot(harness: Harness) -> dict:
         "locks": repr(parts.locks.__dict__),
         "parked": parts.parked.count,
         "modes": parts.request_modes.to_json(),
+        "popped in order": len(parts.ordered),
         "log end": harness.store.wrote,
         "queues": [(queue, harness.store.reads.max_offset(*queue)) for queue in harness.store.queues()],
         "config": dict(harness.store.config),

@@ -144,6 +144,9 @@ class PopPositions:
                     move.place not in found or found[move.place].log_offset < move.log_offset
                 ):
                     found[move.place] = move
+        if begin is not None and begin > self._store.log.wrote:
+            # A power cut took the end of the log: what comes there now is not included.
+            self._offsets.pops_included, self._offsets.dirty = self._store.log.wrote, True
         self._is_used = begin is not None or bool(found)
         moved = 0
         for place, _, offset, is_exact in found.values():

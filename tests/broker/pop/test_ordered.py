@@ -280,6 +280,17 @@ def test_what_the_file_has_beyond_a_queue_is_left_out():
     assert (info.offsets, info.acked, info.changed_ms) == ((0, 1), 2, {0: 1795914237804, 2: 1795914238805})
 
 
+def test_records_after_the_end_that_a_power_cut_left_are_not_included():
+    world = World(2)
+    world.saved_states = '{"recordsIncluded":999999999,"table":{}}'
+    world.kill()
+    assert world.ordered.dirty
+    world.save_states()
+    world.pop(1)
+    world.kill()
+    assert world.ordered.is_blocked(PLACE, None, world.now_ms)
+
+
 @pytest.mark.parametrize(
     "state",
     [

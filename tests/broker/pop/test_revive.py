@@ -1,6 +1,7 @@
 """broker.pop.revive, horizon and positions: over a store in memory, with timer and crashes."""
 
 import itertools
+import re
 
 import pytest
 
@@ -530,6 +531,20 @@ def test_timer_topic_is_where_records_wait():
     world = World(1)
     world.pop(0, 1)
     assert world.store.max_offset(TIMER_TOPIC, 0) == 1 and world.store.max_offset(LOG, 0) == 0
+
+
+def test_records_after_the_end_that_a_power_cut_left_are_not_included():
+    """Before the next save a kill would have hidden them from a start."""
+    world = World(3)
+    world.pop(0, 1)
+    world.save()
+    world.saved = re.sub(r'("popsIncluded":)\d+', r"\g<1>999999999", world.saved)
+    world.crash()
+    assert world.offsets.dirty
+    world.save()
+    world.pop(1, 2)
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) == 3
 
 
 def test_a_start_without_pops_before_reads_what_is_newer_than_ten_minutes():
