@@ -232,7 +232,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("false",),
         "access control comes in an issue of its own; a broker that is set to check access must not run open",
     ),
-    "useTLS": (("false",), "the broker port has no TLS, only the gRPC port has; put a TLS proxy in front of it"),
+    "useTLS": (("false",), "only the gRPC port has TLS; put a TLS proxy in front of the broker port"),
     "timerPrecisionMs": (
         ("1000",),
         "a timer wheel has a slot for each second; messages of a wheel with another precision would be "
