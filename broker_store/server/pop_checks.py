@@ -8,8 +8,8 @@ from typing import Any
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError
 from broker_store.broker.groups import Cause
-from broker_store.broker.pop.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.names import check_topic
+from broker_store.formats.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
 from broker_store.messages import MessageFilter

@@ -158,12 +158,12 @@ async def test_a_search_that_is_cut_says_what_it_did_not_read(cluster, client, m
     at = (await cluster.search.in_queue("orders", 0, 0, 1)).messages[0].log_offset
     found = await cluster.store.journey_of(at)
     assert len(pop_stops(found)) == 1 and not found.complete
-    assert found.reason == "of the revive log at most 1 records after each of its records were read"
+    assert found.reason == "of the records of pops at most 1 after each of its records were read"
     monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 2)
     assert (await cluster.store.journey_of(at)).complete
     monkeypatch.setattr(journey_pops, "POP_SECONDS", -1)
     found = await cluster.store.journey_of(at)
-    assert found.reason == "of the revive log 0 records were read, and there are more"
+    assert found.reason == "of the records of pops 0 were read, and there are more"
 
 
 async def test_records_after_each_copy_of_a_message_are_read(process, cluster, client, monkeypatch):  # noqa: F811
@@ -216,9 +216,18 @@ async def test_messages_popped_in_order_are_invisible(cluster, client):  # noqa:
 async def test_messages_popped_in_order_come_again_from_their_queue(cluster, client):  # noqa: F811
     await client.pop(count=2, invisible_ms=300, attempt="one")
     assert [one.given_out for one in (await invisible(cluster, "CG")).messages] == [1, 1]
-    await client.pop(count=2, invisible_ms=60_000, poll_ms=5_000, attempt="two")
+    given = await client.pop(count=2, invisible_ms=60_000, poll_ms=5_000, attempt="two")
     found = await invisible(cluster, "CG")
     assert [(one.topic, one.given_out) for one in found.messages] == [("orders", 2), ("orders", 2)]
+    first, second = pop_stops(await cluster.store.journey_of(found.messages[0].log_offset))
+    assert first[:2] == ("Popped by CG", "done") and second[:2] == ("Popped by CG", "waiting")
+    assert first[2].startswith(
+        "It was given out in order for 300 ms, together with 1 other of queue 0. It was not acknowledged, and "
+        "given out again at "
+    )
+    await client.ack(given[0])
+    first, second = pop_stops(await cluster.store.journey_of(found.messages[0].log_offset))
+    assert second[1] == "done" and ". Acknowledged after " in second[2]
     assert (found.counts.popped, found.counts.came_again, found.counts.invisible) == (4, 2, 2)
 
 

@@ -8,24 +8,22 @@ last save needs no other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker_store.broker.pop import order_info
-from broker_store.broker.pop.order_info import OrderInfo
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
 from broker_store.broker.topics import Topics
 from broker_store.engine.store_protocol import Store
-from broker_store.errors import FormatError
-from broker_store.excerpts import text_excerpt
 from broker_store.formats import properties, record
+from broker_store.formats.order_info import (
+    LOG_PREFIX,
+    LOG_TAG,
+    OrderInfo,
+    OrderState,
+    decode_state,
+    encode_state,
+)
 from broker_store.messages import Message, PutResult
-
-# Apache's broker has no such topic. By its prefix it is a system topic there, too.
-PREFIX = "rmq_sys_POP_ORDER_LOG_"
-TAG = "order"
-MAX_BYTES = 16_384
 
 Place = tuple[str, str, int]  # group, topic, queue id
 
@@ -52,12 +50,12 @@ class OrderLog:
         host: Callable[[], tuple[bytes, int]],
     ):
         self._store, self._topics, self._clock, self._host = store, topics, clock, host
-        self.topic = PREFIX + cluster
+        self.topic = LOG_PREFIX + cluster
 
     def put(self, place: Place, info: OrderInfo | None, next_offset: int | None) -> PutResult:
         """Store the state of a queue."""
         self._topics.ensure_own(self.topic)
-        values = {properties.TAGS: TAG}
+        values = {properties.TAGS: LOG_TAG}
         if next_offset is not None:
             values[NEXT_OFFSET] = str(next_offset)
         host = self._host()
@@ -65,7 +63,7 @@ class OrderLog:
             Message(
                 self.topic,
                 0,
-                encode(place, info),
+                encode_state(OrderState(*place, info)),
                 properties.encode(values),
                 born_timestamp=self._clock(),
                 born_host=host,
@@ -74,37 +72,12 @@ class OrderLog:
         )
 
 
-def encode(place: Place, info: OrderInfo | None) -> bytes:
-    """Return the body of a record."""
-    group, topic, queue_id = place
-    value: dict[str, object] = {"c": group, "q": queue_id, "t": topic}
-    if info is not None:
-        value["state"] = order_info.to_json(info)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
 def decode(stored: record.StoredMessage) -> OrderRecord:
     """Return what a record states. Raises FormatError."""
-    body = stored.body
-    if len(body) > MAX_BYTES:
-        raise FormatError(
-            "bytes of a record of pops in order", expected=f"at most {MAX_BYTES}", found=len(body)
-        )
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"a record of pops in order is not readable as JSON: {error!s:.80}") from None
-    if not isinstance(value, dict):
-        raise FormatError("a record of pops in order must be an object", found=text_excerpt(value))
-    group, topic, queue_id = value.get("c"), value.get("t"), value.get("q")
-    if not isinstance(group, str) or not isinstance(topic, str) or not group or not topic:
-        raise FormatError("c and t of a record of pops in order must be texts", found=text_excerpt(value))
-    if type(queue_id) is not int or not 0 <= queue_id < 1 << 31:
-        raise FormatError("q of a record of pops in order must be an int", found=text_excerpt(queue_id))
-    state = value.get("state")
+    state = decode_state(stored.body)
     text = stored.properties.get(NEXT_OFFSET, "")
     return OrderRecord(
-        (group, topic, queue_id),
-        None if state is None else order_info.from_json(state),
+        (state.group, state.topic, state.queue_id),
+        state.info,
         int(text) if text.isdigit() and len(text) <= 18 else None,
     )

@@ -21,16 +21,16 @@ from itertools import islice
 from typing import NamedTuple
 
 from broker_store import throttle
-from broker_store.broker.pop import order_info, order_log
+from broker_store.broker.pop import order_log
 from broker_store.broker.pop.in_flight import InFlight
-from broker_store.broker.pop.order_info import OrderInfo
 from broker_store.broker.pop.order_log import OrderLog, Place
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.stored_records import first_at, first_since, records_of
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import text_excerpt
-from broker_store.formats import config_json
+from broker_store.formats import config_json, order_info
+from broker_store.formats.order_info import OrderInfo
 from broker_store.messages import PutResult
 
 FILE_NAME = "consumerOrderInfo.json"

@@ -5,7 +5,8 @@
     journey.py   puts the stops together       copies.py    other records of the same message
     own.py       the message's own stops       waiting.py   messages that wait for their real topic
     readers.py   the groups that read it       pops.py      the pops that gave it to a group
-    stop.py      what a stop is                search.py    records by an id, through the index
+    search.py    records by an id, by index    ordered_pops.py   those in order
+    stop.py      what a stop is
 
 Copies of a message (a retry, a dead letter, a delayed or prepared form and what was made of it) carry its
 message id, so the index finds them. A message without an id has no known copies. All reads are by position,

@@ -9,6 +9,7 @@ from broker_store.facts import references
 from broker_store.facts.body_view import SHOWN_KEYS
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.journey.copies import copies, copy_stop
+from broker_store.facts.journey.ordered_pops import ordered_stop
 from broker_store.facts.journey.own import born, in_index, in_queue, on_disk, stored
 from broker_store.facts.journey.pops import pop_stop, pops_of
 from broker_store.facts.journey.readers import readers
@@ -33,6 +34,7 @@ def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Jo
     popped = pops_of(directory, records)
     around = [(copy.log_offset, copy_stop(copy, records, facts)) for copy in others]
     around += [(pop.stored.log_offset, pop_stop(pop, popped.pops, records, facts)) for pop in popped.pops]
+    around += [(pop.stored.log_offset, ordered_stop(pop)) for pop in popped.in_order]
     around.sort(key=lambda pair: pair[0])
     stops = [one for at, one in around if at < log_offset]
     stops += [

@@ -1,6 +1,7 @@
 """The pops that gave a message to a group, from the records of the revive log (docs/spec/pop.md section 2).
 
     timer topic, revive log ──► pop checkpoints that name the message ──► acknowledged, or came again
+    log of pops in order ──► states of its queue (ordered_pops.py)
 
 Pops of a message are stored after it, and mostly soon. So some records after each of its records are read:
 at most MAX_POP_RECORDS in all, with at most POP_SECONDS of processor time. What was not read is said.
@@ -21,12 +22,14 @@ from broker_store import throttle
 from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.journey.stop import State, Stop, clock_text, stop
+from broker_store.facts.journey.ordered_pops import OrderedPop, OrderedPops, together
+from broker_store.facts.journey.stop import State, Stop, clock_text, seconds_text, stop
 from broker_store.facts.pointers import to_log
 from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import pop_records, properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import RETRY_PREFIX, popping_group
+from broker_store.formats.order_info import LOG_PREFIX, LOG_TAG, OrderState, decode_state
 from broker_store.formats.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -42,7 +45,8 @@ from broker_store.formats.timer_log import TIMER_TOPIC
 MAX_POP_RECORDS = 10_000
 MAX_POPS = 64  # of one message that are shown
 POP_SECONDS = 0.25
-_TAGS = tuple(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)))
+_TAGS = tuple(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG, LOG_TAG)))
+_LOGS = (REVIVE_PREFIX, LOG_PREFIX)
 _UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _END = 1 << 63  # of the log, whatever it holds
 _MAX_RECORD_BYTES = 64 << 10  # of one of the revive log; a larger one is none
@@ -63,10 +67,11 @@ class MessagePop:
 
 
 class PopsOfMessage(NamedTuple):
-    """The pops of a message, the oldest first. `doubt` says why there may be more; empty if there are
-    not."""
+    """The pops of a message, and its pops in order, the oldest first. `doubt` says why there may be more;
+    empty if there are not."""
 
     pops: list[MessagePop]
+    in_order: list[OrderedPop]
     doubt: str
 
 
@@ -74,22 +79,30 @@ def pops_of(directory: StoreDirectory, records: list[StoredMessage]) -> PopsOfMe
     """Return the pops of a message; `records` are all its records, of which each may have been popped."""
     places = {(one.topic, one.queue_id, one.queue_offset) for one in records if one.topic != TIMER_TOPIC}
     found: dict[PopKey, MessagePop] = {}
+    ordered = OrderedPops(places)
     with _Reading(directory, sorted({one.log_offset for one in records})) as reading:
         for stored in reading.records({topic for topic, _, _ in places}):
-            _take(stored, places, found)
-            if len(found) > MAX_POPS:
+            _take(stored, places, found, ordered)
+            if len(found) + len(ordered.pops) > MAX_POPS:
                 break
     pops = sorted(found.values(), key=lambda pop: pop.stored.log_offset)
     doubt = reading.doubt
-    if len(pops) > MAX_POPS:
+    if len(pops) + len(ordered.pops) > MAX_POPS:
         doubt = f"it was popped more than {MAX_POPS} times"
-    return PopsOfMessage(pops[:MAX_POPS], doubt)
+    return PopsOfMessage(pops[:MAX_POPS], ordered.pops[:MAX_POPS], doubt)
 
 
-def _take(stored: StoredMessage, places: set[tuple[str, int, int]], found: dict[PopKey, MessagePop]) -> None:
-    """Take a record of the revive log."""
+def _take(
+    stored: StoredMessage,
+    places: set[tuple[str, int, int]],
+    found: dict[PopKey, MessagePop],
+    ordered: OrderedPops,
+) -> None:
+    """Take a record of the revive log, or of the log of pops in order."""
     read = _read(stored)
-    if isinstance(read, PopCheckpoint):
+    if isinstance(read, OrderState):
+        ordered.take(stored, read)
+    elif isinstance(read, PopCheckpoint):
         key = read.key
         for diff in read.diffs:
             if (key.topic, key.queue_id, key.start_offset + diff) in places and key not in found:
@@ -100,8 +113,10 @@ def _take(stored: StoredMessage, places: set[tuple[str, int, int]], found: dict[
             pop.acknowledged = stored
 
 
-def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | None:
+def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | OrderState | None:
     try:
+        if stored.topic.startswith(LOG_PREFIX):
+            return decode_state(stored.body)
         if stored.tags == CHECKPOINT_TAG:
             return pop_records.decode_checkpoint(stored.body)
         return pop_records.decode_ack(stored.body)
@@ -110,14 +125,14 @@ def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | None:
 
 
 class _Reading:
-    """Reads records of the revive log that follow some places of the log, in the order of the log. `doubt`
+    """Reads records of pops that follow some places of the log, in the order of the log. `doubt`
     says what was not read; empty if all were."""
 
     def __init__(self, directory: StoreDirectory, log_offsets: list[int]):
         self._directory, self._starts = directory, log_offsets
         self._per_start = max(1, MAX_POP_RECORDS // len(log_offsets))
         self._queues = [(TIMER_TOPIC, 0)]
-        self._queues += [queue for queue in directory.queues() if queue[0].startswith(REVIVE_PREFIX)]
+        self._queues += [queue for queue in directory.queues() if queue[0].startswith(_LOGS)]
         self._files = directory.log_files()
         self._readers: dict[Path, Reader] = {}
         self._open = ExitStack()
@@ -138,7 +153,7 @@ class _Reading:
             if not number % 64:
                 throttle.pause()
                 if time.thread_time() > until_s:
-                    self.doubt = f"of the revive log {number:,} records were read, and there are more"
+                    self.doubt = f"of the records of pops {number:,} were read, and there are more"
                     return
             raw = self._bytes_at(log_offset, size)
             if not any(needle in raw for needle in needles):
@@ -150,7 +165,7 @@ class _Reading:
             real = stored.properties.get(properties.REAL_TOPIC, "")
             is_waiting = stored.topic == TIMER_TOPIC and real.startswith(REVIVE_PREFIX)
             if is_waiting or (
-                stored.topic.startswith(REVIVE_PREFIX) and properties.TIMER_OUT_MS not in stored.properties
+                stored.topic.startswith(_LOGS) and properties.TIMER_OUT_MS not in stored.properties
             ):
                 yield stored
 
@@ -165,12 +180,12 @@ class _Reading:
                 read_to = max(read_to, end)
         if read_to < _END:
             self.doubt = (
-                f"of the revive log at most {self._per_start:,} records after each of its records were read"
+                f"of the records of pops at most {self._per_start:,} after each of its records were read"
             )
         return sorted(found.items())
 
     def _places_after(self, start: int) -> tuple[dict[int, int], int]:
-        """Return places and sizes of records with the tags of the revive log after a place of the log, and
+        """Return places and sizes of records with the tags of such records after a place of the log, and
         up to where these are all."""
         found: list[tuple[int, int]] = []
         end = _END
@@ -220,15 +235,12 @@ def pop_stop(
     """Return a pop as a stop. `found` are all pops of the message, `copies` all its records."""
     key = pop.key
     state, became = _became(pop, found, copies, facts)
-    others = len(pop.checkpoint.diffs) - 1
-    together = (
-        f", together with {others:,} other{'s' * (others > 1)} of queue {key.queue_id}" if others else ""
-    )
+    others = together(len(pop.checkpoint.diffs), key.queue_id)
     return stop(
         "pop",
         f"Popped by {key.group}",
         state,
-        f"It was given out for {_seconds(pop.checkpoint.invisible_ms)}{together}. {became}",
+        f"It was given out for {seconds_text(pop.checkpoint.invisible_ms)}{others}. {became}",
         at_ms=key.pop_ms,
         offset=pop.stored.log_offset,
         pointer=to_log(pop.stored.log_offset),
@@ -243,7 +255,7 @@ def _became(
     revive_ms = pop.checkpoint.revive_ms
     ack = pop.acknowledged
     if ack is not None and (change := _change_before(pop, ack, found)) is not None:
-        took = _seconds(change.key.pop_ms - pop.key.pop_ms)
+        took = seconds_text(change.key.pop_ms - pop.key.pop_ms)
         return "done", f"After {took} its client asked for another invisible time; see the next pop."
     if ack is not None and ack.store_timestamp < revive_ms:
         return "done", _acknowledged(pop, ack)
@@ -265,7 +277,7 @@ def _became(
 
 
 def _acknowledged(pop: MessagePop, ack: StoredMessage) -> str:
-    return f"Acknowledged after {_seconds(max(0, ack.store_timestamp - pop.key.pop_ms))}."
+    return f"Acknowledged after {seconds_text(max(0, ack.store_timestamp - pop.key.pop_ms))}."
 
 
 def _change_before(pop: MessagePop, ack: StoredMessage, found: list[MessagePop]) -> MessagePop | None:
@@ -297,7 +309,3 @@ def _copy_after(pop: MessagePop, copies: list[StoredMessage]) -> StoredMessage |
         ):
             return copy
     return None
-
-
-def _seconds(ms: int) -> str:
-    return f"{ms:,} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s".replace(".0 s", " s")

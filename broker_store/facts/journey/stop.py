@@ -90,3 +90,8 @@ def clock_text(time_ms: int) -> str:
     if not 0 < time_ms < MAX_TIME_MS:
         return f"{time_ms} ms"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ms / 1000)) + f".{time_ms % 1000:03d} UTC"
+
+
+def seconds_text(ms: int) -> str:
+    """Return a length of time of a sentence."""
+    return f"{ms:,} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s".replace(".0 s", " s")

@@ -7,11 +7,11 @@ import zlib
 from typing import NamedTuple
 
 from broker_store.broker.pop.in_flight import OpenPop
-from broker_store.broker.pop.order_info import OrderInfo
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NotFoundError
 from broker_store.formats import record
 from broker_store.formats.names import RETRY_PREFIX, pop_retry_splits, popped_topic
+from broker_store.formats.order_info import OrderInfo
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.rest.problems import Problem
 from broker_store.server.parts import BrokerParts

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_store.broker.offsets import Offsets
-from broker_store.broker.pop import order_info, order_log, ordered
+from broker_store.broker.pop import order_log, ordered
 from broker_store.broker.pop.in_flight import InFlight
-from broker_store.broker.pop.order_info import MAX_OFFSETS, OrderInfo, following
 from broker_store.broker.pop.order_log import OrderLog
 from broker_store.broker.pop.ordered import CLEAN_INTERVAL_MS, MAX_IDLE_MS, OrderedQueues, read_file
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.topics import TopicConfig, Topics
 from broker_store.errors import DamagedStoreError, FormatError
-from broker_store.formats import record
+from broker_store.formats import order_info, record
+from broker_store.formats.order_info import MAX_OFFSETS, OrderInfo, following
 from broker_store.messages import Message
 from tests.support.memory_store import MemoryStore
 

@@ -1,4 +1,5 @@
-"""What a group got of one queue in its last pop in order (docs/spec/pop.md section 8).
+"""What a group got of one queue in its last pop in order, in consumerOrderInfo.json and in records of the log
+(docs/spec/pop.md section 8).
 
     offsets      5   6   7   8           of the messages, ascending
     acked        1   0   1   0           bits: 5 and 7 are acknowledged
@@ -10,8 +11,10 @@ not change: each step returns a new one, so that a thread may write the file mea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from broker_store.errors import FormatError
 from broker_store.excerpts import text_excerpt
@@ -21,6 +24,11 @@ from broker_store.formats import config_json
 MAX_OFFSETS = 63
 # Characters of an attempt id. Apache's proxy sends a UUID.
 MAX_ATTEMPT_ID = 255
+# Begin of the topic with a record of each state, before the name of the cluster. Apache's broker has no such
+# topic; by its prefix it is a system topic there, too.
+LOG_PREFIX = "rmq_sys_POP_ORDER_LOG_"
+LOG_TAG = "order"
+MAX_RECORD_BYTES = 16_384
 _LONG = 1 << 63
 
 
@@ -120,7 +128,45 @@ def following(
     )
 
 
+class OrderState(NamedTuple):
+    """The state of one queue. `info` is None after a reset."""
+
+    group: str
+    topic: str
+    queue_id: int
+    info: OrderInfo | None
+
+
 # JSON
+
+
+def encode_state(state: OrderState) -> bytes:
+    """Return the body of a record."""
+    value: dict[str, object] = {"c": state.group, "q": state.queue_id, "t": state.topic}
+    if state.info is not None:
+        value["state"] = to_json(state.info)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_state(body: bytes) -> OrderState:
+    """Return the state in the body of a record. Raises FormatError."""
+    if len(body) > MAX_RECORD_BYTES:
+        raise FormatError(
+            "bytes of a record of pops in order", expected=f"at most {MAX_RECORD_BYTES}", found=len(body)
+        )
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"a record of pops in order is not readable as JSON: {error!s:.80}") from None
+    if not isinstance(value, dict):
+        raise FormatError("a record of pops in order must be an object", found=text_excerpt(value))
+    group, topic, queue_id = value.get("c"), value.get("t"), value.get("q")
+    if not isinstance(group, str) or not isinstance(topic, str) or not group or not topic:
+        raise FormatError("c and t of a record of pops in order must be texts", found=text_excerpt(value))
+    if type(queue_id) is not int or not 0 <= queue_id < 1 << 31:
+        raise FormatError("q of a record of pops in order must be an int", found=text_excerpt(queue_id))
+    state = value.get("state")
+    return OrderState(group, topic, queue_id, None if state is None else from_json(state))
 
 
 def to_json(info: OrderInfo) -> dict[str, object]:
