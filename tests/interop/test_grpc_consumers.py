@@ -139,6 +139,57 @@ def test_messages_that_fail_come_again_by_the_policy_and_become_dead_letters(kin
     assert admin(broker, lambda one: one.consumer_connections("readers", address)) is None
 
 
+@pytest.mark.parametrize("sender", [clients.JAVA_GRPC, clients.GO_GRPC])
+def test_what_grpc_producers_send_in_order_is_consumed_so(sender, broker, tmp_path):
+    admin(
+        broker,
+        lambda one: one.create_topic(
+            "Ordered", read_queues=4, write_queues=4, attributes={"message.type": "FIFO"}
+        ),
+    )
+    admin(broker, lambda one: one.create_group("readers", consumeMessageOrderly=True))
+    other = program_of(sender, broker, tmp_path)
+    got = consume(
+        program_of(clients.JAVA_GRPC, broker, tmp_path),
+        "push",
+        lambda: other.run("send", topic="Ordered", n=80, groups=8),
+        80,
+        topic="Ordered",
+        group="readers",
+    )
+    for group in range(8):
+        keys = [line["key"] for line in got if line["group"] == f"group{group}"]
+        assert keys == [f"rkey{number}" for number in range(group, 80, 8)]
+
+
+@pytest.mark.parametrize("kind", [clients.JAVA_GRPC, clients.GO_GRPC])
+def test_a_push_consumer_gets_all_messages_over_a_kill_of_the_broker(kind, broker, tmp_path):
+    program = program_of(kind, broker, tmp_path)
+    create(broker, "Killed")
+    got = set()
+
+    async def send(first):
+        async with Producer(broker.nameserver) as producer:
+            for number in range(first, first + 200):
+                await producer.send("Killed", b"body", keys=f"key{number}")
+
+    consumer = program.start("push", topic="Killed", group="readers")
+    try:
+        consumer.until_ready()
+        for turn in range(3):
+            asyncio.run(send(turn * 200))
+            consumer.until(lambda lines: len(lines) > 50 + 200 * turn)  # noqa: B023 (called here)
+            broker.kill9()
+            broker.start()
+        wanted = {f"key{number}" for number in range(600)}
+        consumer.until(lambda lines: {line.get("key") for line in lines} >= wanted)
+        got = [line["key"] for line in consumer.seen() if "id" in line]
+    finally:
+        consumer.kill()
+    # An acknowledgement of the moment of a kill may be lost, and no other.
+    assert len(got) < 600 + 3 * 64
+
+
 # The Go client goes on with the next message of a batch while it waits to try one again.
 @pytest.mark.parametrize(("kind", "fails"), [(clients.JAVA_GRPC, 1), (clients.GO_GRPC, 0)])
 def test_messages_of_a_group_are_consumed_in_order_and_one_that_fails_holds_the_others(

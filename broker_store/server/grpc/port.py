@@ -25,7 +25,7 @@ class GrpcListener(Listener[GrpcChannel]):
     """The port. Without a certificate it has plain connections alone."""
 
     def __init__(self, parts: BrokerParts, router: Router, certificate: Certificate | None):
-        service = Service(parts, router)
+        service = self._service = Service(parts, router)
         super().__init__(
             lambda its: GrpcChannel(service, self),
             parts.settings.max_connections,
@@ -60,6 +60,7 @@ class GrpcListener(Listener[GrpcChannel]):
             self._renewal.cancel()
             self._renewal = None
         await super().close(limit_s)
+        self._service.stop()
         if self.tls is not None:
             self.tls.close()
 

@@ -38,6 +38,7 @@ from broker_store.server.grpc.received_messages import received_message, timesta
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.statuses import OK, Refused, code_of
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop import Pops
 from broker_store.server.pop_acks import PopAcks, not_stored
@@ -252,36 +253,51 @@ class Receives:
         call = receiving.call
         topic, group = request.message_queue.topic.name, request.group.name
         client = self._clients.find(call.client_id)
-        is_given = not receiving.closed and (client is not None or not request.auto_renew)
         config = self._parts.groups.get(group) or SubscriptionGroup(group)
         most, tags = max_attempts(config), _tags(request, topic)
         now_ms = self._parts.clock()
         messages: list[ReceiveMessageResponse] = []
         for stored, receipt in self._records(result):
             handle = Handle(receipt, stored.log_offset, topic, group)
+            if self._is_kept_back(receiving, handle, stored, most, tags):
+                continue
+            text = write_handle(handle)
+            message = received_message(stored, request.message_queue.topic, text, now_ms)
+            messages.append(ReceiveMessageResponse(message=message))
+            # Without Telemetry it is not known how long a client lives.
+            if request.auto_renew and client is not None:
+                self._renewals.add(client, text, handle, stored.reconsume_times)
+        if receiving.closed:
+            return
+        if not messages:
+            self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message="no match message"))
+        else:
+            self._write(call, [ReceiveMessageResponse(status=OK), *messages])
+
+    def _is_kept_back(
+        self,
+        receiving: Receiving,
+        handle: Handle,
+        stored: record.StoredMessage,
+        most: int,
+        tags: frozenset[str],
+    ) -> bool:
+        """Return whether a client does not get a message. Then it is acknowledged, given up, or visible
+        again."""
+        try:
             if tags and stored.tags not in tags:
                 self._acks.ack(handle.popped, receiving.remote, lambda status: None)
             elif stored.reconsume_times >= most:
                 self._dead_letters.forward_stored(handle, stored, receiving.remote, lambda status: None)
-            elif not is_given:
+            elif receiving.closed:
                 self._acks.change_invisible_time(
                     handle.popped, NOT_GIVEN_INVISIBLE_MS, receiving.remote, lambda status, receipt: None
                 )
             else:
-                text = write_handle(handle)
-                message = received_message(stored, request.message_queue.topic, text, now_ms)
-                messages.append(ReceiveMessageResponse(message=message))
-                if request.auto_renew and client is not None:
-                    self._renewals.add(client, text, handle, stored.reconsume_times)
-        if receiving.closed:
-            return
-        if not is_given:
-            text = f"The client [{call.client_id}] is disconnected."
-            self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message=text))
-        elif not messages:
-            self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message="no match message"))
-        else:
-            self._write(call, [ReceiveMessageResponse(status=OK), *messages])
+                return False
+        except Refusal as refusal:  # its topic was deleted meanwhile
+            self._parts.statistics.refuse(refusal.cause, who=receiving.remote, said=refusal.remark)
+        return True
 
     def _records(self, result: PopResult) -> Iterator[tuple[record.StoredMessage, Receipt]]:
         """Return the records that a pop found, each with its receipt."""

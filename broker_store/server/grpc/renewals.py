@@ -125,6 +125,7 @@ class Renewals:
             self._loop.call_soon(self._return_some)
 
     def stop(self) -> None:
+        self._returned.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

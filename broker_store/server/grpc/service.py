@@ -109,6 +109,10 @@ class Service:
             f"{_PREFIX}NotifyClientTermination": self._notify_client_termination,
         }
 
+    def stop(self) -> None:
+        """Renew no message any more."""
+        self._renewals.stop()
+
     # Calls with one message
 
     def is_long(self, path: str) -> bool:

@@ -536,6 +536,19 @@ async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_lat
     assert bodies(await waiting) == [b"one"]
 
 
+async def test_a_topic_that_is_deleted_before_the_answer_ends_a_receive(opened):
+    port = await opened(sync_flush=True)
+    port.put(b"a", tag="BB")
+    port.harness.store.sync()
+    waiting = asyncio.ensure_future(port.receive(asked(expression="Aa")))
+    await until(lambda: port.port.channels and next(iter(port.port.channels)).handler._receives._under_way)
+    await asyncio.sleep(0.02)
+    port.parts.topics.delete("Orders")
+    port.harness.store.sync()
+    assert status_of(await waiting).message == "no match message"
+    assert port.parts.statistics.refusals.counts()["no topic"] == 1
+
+
 async def test_a_pop_checkpoint_that_is_not_stored_gives_no_message(opened):
     port = await opened()
     port.put(b"one")
@@ -916,15 +929,26 @@ async def test_a_message_is_renewed_for_three_hours_and_comes_by_the_policy_of_i
     call.cancel()
 
 
-async def test_a_push_consumer_without_telemetry_gets_no_message(opened):
+async def test_no_message_is_renewed_after_the_port_has_closed(opened):
     port = await opened()
+    call, _ = await connected(port)
     port.put(b"one")
-    status = status_of(await port.receive(asked(auto_renew=True)))
-    assert (status.code, status.message) == (
-        Code.MESSAGE_NOT_FOUND, "The client [client-1] is disconnected.",
-    )  # fmt: skip
-    port.pass_time(2_000)
-    assert bodies(await port.receive(asked())) == [b"one"]
+    await received(port, auto_renew=True)
+    renewals = renewals_of(port)
+    await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP))
+    await port.port.close()
+    assert renewals._timer is None and not renewals._returned
+    call.cancel()
+
+
+async def test_messages_of_a_push_consumer_without_telemetry_are_not_renewed(opened):
+    port = await opened()
+    port.put(b"one", b"two")
+    one, _ = await received(port, auto_renew=True, invisible_s=0)
+    assert len(renewals_of(port)) == 0
+    assert (await ack(port, one.system_properties.receipt_handle)).status.code == Code.OK
+    port.pass_time(61_000)
+    assert bodies(await port.receive(asked())) == [b"two"]
 
 
 async def test_the_number_of_renewed_messages_is_bounded(opened, monkeypatch):
