@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from broker_store.client import Admin, PullConsumer
+from broker_store.client import Admin, Producer, PullConsumer
 from tests.interop import clients
 from tests.interop.brokers import ApacheProxy, OurBroker
 from tests.interop.clients import BUILD, Running
@@ -64,6 +64,46 @@ async def test_messages_go_through_the_proxy_and_back_once(kind, broker, produce
         ids = [line["id"] for line in got if line["attempt"] == attempt]
         assert sorted(ids) == sorted(line["id"] for line in sent)
     assert len(got) == MESSAGES * tries
+
+
+async def test_messages_are_consumed_in_order_through_the_proxy(broker, producer, tmp_path):
+    """The proxy pops in order for such a group. Two consumers share it."""
+    await create(broker, "Ordered", "FIFO")
+    async with Admin(broker.nameserver) as admin:
+        policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000]}}
+        await admin.create_group("in-order", consumeMessageOrderly=True, groupRetryPolicy=policy)
+    options = {"topic": "Ordered", "group": "in-order", "fails": 1}
+    programs = [producer, clients.grpc_program(clients.JAVA_GRPC, broker.grpc, tmp_path)]
+    consumers = [program.start("push", **options) for program in programs]
+    wanted = {f"{number:02}" for number in range(40)}
+
+    def done(lines):
+        return [line for line in lines if line.get("attempt", 0) > 1]
+
+    try:
+        for consumer in consumers:
+            await asyncio.to_thread(consumer.until_ready)
+        async with Producer(broker.nameserver) as sender:
+            for number in range(40):
+                shard = {"__SHARDINGKEY": f"g{number % 4}"}
+                await sender.send(
+                    "Ordered", b"body", keys=f"{number:02}", properties=shard, queue_id=number % 4
+                )
+        await asyncio.to_thread(
+            clients.until_together,
+            consumers,
+            lambda lines: wanted <= {line["key"] for line in done(lines)},
+            120,
+        )
+    finally:
+        for consumer in consumers:
+            consumer.kill()
+    got = sorted(
+        (line for consumer in consumers for line in done(consumer.lines)), key=lambda line: line["at_ms"]
+    )
+    for group in range(4):
+        keys = [line["key"] for line in got if line["group"] == f"g{group}"]
+        assert keys == [f"{number:02}" for number in range(group, 40, 4)]
 
 
 async def test_transactions_through_the_proxy_end_as_the_producer_decided(broker, producer):
