@@ -11,6 +11,7 @@ place in the log, in the timer and in the revive log, so this decides how fast m
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from broker_store.protocol.pop import ORDER_REVIVE_QUEUE
 MAX_RECORDS = 512
 
 Done = Callable[[PutStatus], None]
+
+log = logging.getLogger(__name__)
 
 
 class AckTarget(NamedTuple):
@@ -78,7 +81,11 @@ class AckGroup:
         stored = []
         for first in range(0, len(offsets), MAX_MESSAGES):
             some = offsets[first : first + MAX_MESSAGES]
-            put = self._put_record(target, some)
+            try:
+                put = self._put_record(target, some)
+            except Exception:  # each acknowledgement needs an answer
+                log.exception("an acknowledgement of %d messages could not be stored", len(some))
+                put = PutResult(PutStatus.UNKNOWN_ERROR)
             stored.append(([done for offset in some for done in waiting[offset]], put))
         return stored
 

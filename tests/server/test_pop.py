@@ -296,7 +296,8 @@ async def test_more_acks_than_a_pop_checkpoint_has_messages_are_several_records(
     assert [len(pop_records.decode_ack(each.body).offsets) for each in records] == [32, 32, 6]
 
 
-async def test_acks_of_one_turn_are_answered_each_by_its_own_record(monkeypatch):
+@pytest.mark.parametrize("fails", [None, RuntimeError("a fault of a part")])
+async def test_acks_of_one_turn_are_answered_each_by_its_own_record(monkeypatch, fails):
     harness = stocked(b"a", b"b")
     first = receipts(await popped(harness, 1, count=1), harness)[b"a"]
     second = receipts(await popped(harness, 1), harness)[b"b"]
@@ -304,12 +305,14 @@ async def test_acks_of_one_turn_are_answered_each_by_its_own_record(monkeypatch)
 
     def refuse_first(key, offsets, queue_id, due_ms):
         if offsets == [0]:
+            if fails:
+                raise fails
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         return put_ack(key, offsets, queue_id, due_ms)
 
     monkeypatch.setattr(harness.parts.revive_log, "put_ack", refuse_first)
     answers = await asyncio.gather(ack(harness, first), ack(harness, second))
-    assert [answer.code for answer in answers] == [14, 0]
+    assert [answer.code for answer in answers] == [1 if fails else 14, 0]
 
 
 async def change(harness, receipt, invisible_ms):
