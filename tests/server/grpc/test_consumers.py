@@ -124,6 +124,22 @@ async def until(condition) -> None:
     raise AssertionError("it did not happen")
 
 
+async def waits_for_sync(port) -> None:
+    """Wait until a call waits for the disk."""
+    await until(lambda: port.harness.store._confirmations)
+
+
+async def with_syncs(port, call):
+    """The result of a call, with the log synced in each turn."""
+    task = asyncio.ensure_future(call)
+    for _ in range(2_000):
+        port.harness.store.sync()
+        if task.done():
+            break
+        await asyncio.sleep(0.001)
+    return await task
+
+
 async def ack(port, *handles: str, topic="Orders", group="CG", metadata=METADATA):
     request = s.AckMessageRequest(
         group=Resource(name=group),
@@ -517,10 +533,8 @@ async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_lat
     port.put(b"one")
     port.harness.store.sync()
     call = port.receiving(asked(invisible_s=3_600))
-    receives = port.port
-    await until(lambda: receives.channels and next(iter(receives.channels)).handler._receives._under_way)
-    service = next(iter(receives.channels)).handler
-    await asyncio.sleep(0)
+    await waits_for_sync(port)
+    service = next(iter(port.port.channels)).handler
     call.cancel()
     await until(lambda: not service._receives._under_way)
     port.harness.store.sync()
@@ -530,10 +544,7 @@ async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_lat
     port.harness.store.sync()
     port.pass_time(2_000)
     port.harness.store.sync()
-    waiting = asyncio.ensure_future(port.receive(asked()))
-    await asyncio.sleep(0.05)
-    port.harness.store.sync()
-    assert bodies(await waiting) == [b"one"]
+    assert bodies(await with_syncs(port, port.receive(asked()))) == [b"one"]
 
 
 async def test_a_topic_that_is_deleted_before_the_answer_ends_a_receive(opened):
@@ -541,8 +552,7 @@ async def test_a_topic_that_is_deleted_before_the_answer_ends_a_receive(opened):
     port.put(b"a", tag="BB")
     port.harness.store.sync()
     waiting = asyncio.ensure_future(port.receive(asked(expression="Aa")))
-    await until(lambda: port.port.channels and next(iter(port.port.channels)).handler._receives._under_way)
-    await asyncio.sleep(0.02)
+    await waits_for_sync(port)
     port.parts.topics.delete("Orders")
     port.harness.store.sync()
     assert status_of(await waiting).message == "no match message"
@@ -653,12 +663,12 @@ async def test_with_sync_flush_an_acknowledgement_is_answered_after_the_sync(ope
     port.put(b"one")
     port.harness.store.sync()
     waiting = asyncio.ensure_future(received(port))
-    await asyncio.sleep(0.05)
+    await waits_for_sync(port)
     assert not waiting.done()
     port.harness.store.sync()
     (message,) = await waiting
     acking = asyncio.ensure_future(ack(port, message.system_properties.receipt_handle))
-    await asyncio.sleep(0.05)
+    await waits_for_sync(port)
     assert not acking.done()
     port.harness.store.sync(PutStatus.FLUSH_DISK_TIMEOUT)
     assert (await acking).status.code == Code.MASTER_PERSISTENCE_TIMEOUT
@@ -1056,10 +1066,7 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
     port = await opened(sync_flush=True)
     port.put(b"one", b"two")
     port.harness.store.sync()
-    waiting = asyncio.ensure_future(received(port, count=1))
-    await asyncio.sleep(0.05)
-    port.harness.store.sync()
-    (message,) = await waiting
+    (message,) = await with_syncs(port, received(port, count=1))
     handle = message.system_properties.receipt_handle
     (first,) = port.port.channels
     service = first.handler
@@ -1080,12 +1087,11 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
         await until(lambda: service._receives._under_way)
     elif what == "given":
         call = port.receiving(asked(), channel=channel)
-        await until(lambda: service._receives._under_way)
-        await asyncio.sleep(0.02)
+        await waits_for_sync(port)
     elif what in requests:
         name, request = requests[what]
         call = asyncio.ensure_future(port.call(name, request, channel=channel))
-        await asyncio.sleep(0.05)
+        await waits_for_sync(port)
         assert not call.done()
     else:
         call = channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
@@ -1099,7 +1105,7 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
     await until(lambda: len(port.port.channels) == 1)
     for _ in range(4):
         port.harness.store.sync()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
     assert service._receives._under_way == {} and service._telemetry == {}
     assert port.parts.parked_pops.count == 0 and port.parts.clients.consumer_groups() == []
     assert not [entry for entry in caplog.records if entry.levelname == "ERROR" and "broker" in entry.name]
@@ -1107,11 +1113,8 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
     for _ in range(6):
         port.pass_time(1_000)
         port.harness.store.sync()
-    again = asyncio.ensure_future(received(port))
-    for _ in range(20):
-        await asyncio.sleep(0.01)
-        port.harness.store.sync()
-    assert b"two" in [message.body for message in await again]
+    again = await with_syncs(port, received(port))
+    assert b"two" in [message.body for message in again]
     if isinstance(call, asyncio.Future):
         with pytest.raises(grpc.aio.AioRpcError):
             await call
