@@ -12,10 +12,12 @@ from django.core.management import CommandError, call_command
 
 from broker_store.errors import NotFoundError
 from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.journey import own
 from broker_store.facts.journey.journey import journey
 from broker_store.facts.journey.search import find
 from broker_store.facts.journey.stop import Journey, Stop
 from broker_store.facts.store_facts import FileFacts
+from broker_store.formats import record
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.formats.java_hash import java_hash
 from tests.support import plain_bytes, stores
@@ -250,3 +252,14 @@ def test_the_pops_of_a_message_that_apaches_broker_stored(tmp_path):
         "2026-11-21 07:21:55.807 UTC, so it came again: offset 0 of %RETRY%CGP_TopicX.",
         "It was given out for 15 s. Acknowledged after 12 ms.",
     ]
+
+
+def test_a_message_without_a_born_time_was_not_born_in_1970(tmp_path):
+    root = stores.unpack("golden-clean", tmp_path)
+    directory = StoreDirectory(root)
+    at = plain_messages(root)[0]["at"]
+    message = record.decode(directory.record_at(at), check_crc=True)
+    message.born_timestamp = 0
+    born, stored = own.born(message), own.stored(directory, message)
+    assert (born.state, born.at_ms) == ("unknown", None) and "gave no time" in born.sentence
+    assert "its producer gave no time" in stored.sentence

@@ -15,6 +15,9 @@ from broker_store.formats.record import StoredMessage
 
 
 def born(message: StoredMessage) -> Stop:
+    if message.born_timestamp <= 0:
+        sentence = f"Made by a producer at {host_text(message.born_host)}, which gave no time."
+        return stop("born", "Born", "unknown", sentence)
     sentence = f"Made by a producer at {host_text(message.born_host)}, by its clock."
     return stop("born", "Born", "done", sentence, at_ms=message.born_timestamp)
 
@@ -22,7 +25,9 @@ def born(message: StoredMessage) -> Stop:
 def stored(directory: StoreDirectory, message: StoredMessage) -> Stop:
     took_ms = message.store_timestamp - message.born_timestamp
     later = (
-        f"{took_ms:,} ms after it was born"
+        "its producer gave no time"
+        if message.born_timestamp <= 0
+        else f"{took_ms:,} ms after it was born"
         if took_ms >= 0
         else f"{-took_ms:,} ms before it was born, by two clocks"
     )
