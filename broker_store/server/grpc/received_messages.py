@@ -27,6 +27,8 @@ from broker_store.server.grpc.property_names import (
     TRACE_CONTEXT,
 )
 
+# The years 1 to 9999
+_MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 _DELAYED = (
     properties.DELAY, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SECONDS, properties.TIMER_DELAY_MS,
 )  # fmt: skip
@@ -77,7 +79,9 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
 
 
 def timestamp(ms: int) -> Timestamp:
-    """Return a time in milliseconds since 1970 as protobuf has it."""
+    """Return a time in milliseconds since 1970 as protobuf has it. Times out of its range, which a producer
+    may set, are moved to its ends: Java's client cannot read others."""
+    ms = max(_MIN_MS, min(ms, _MAX_MS))
     return Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
 
 

@@ -8,6 +8,7 @@ often become dead letters. If the client has gone meanwhile, its messages are vi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -37,7 +38,7 @@ from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.received_messages import received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
-from broker_store.server.grpc.statuses import OK, Refused, code_of
+from broker_store.server.grpc.statuses import FAILED, OK, Refused, code_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop import Pops
@@ -54,6 +55,9 @@ FROM_MAX = 1  # initMode of all pops
 NOT_GIVEN_INVISIBLE_MS = 1_000
 # A client waits so much longer than the pop, so that the answer reaches it.
 RESERVED_MS = 100
+
+
+log = logging.getLogger(__name__)
 
 
 class Asked(NamedTuple):
@@ -233,7 +237,11 @@ class Receives:
         receiving.answered()
         match result.end:
             case PopEnd.FOUND:
-                self._give(receiving, request, result)
+                try:
+                    self._give(receiving, request, result)
+                except Exception:  # a bug must not stop the other answers that this sync confirms
+                    log.exception("ReceiveMessage failed")
+                    self.refuse(receiving.call, FAILED)
             case PopEnd.NOTHING:
                 self.refuse(receiving.call, Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
             case PopEnd.FULL:

@@ -46,7 +46,7 @@ from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.sends import Sends
 from broker_store.server.grpc.settings import Telemetry
-from broker_store.server.grpc.statuses import OK, Refused, refused_of
+from broker_store.server.grpc.statuses import FAILED, OK, Refused, refused_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.router import Router
@@ -148,10 +148,7 @@ class Service:
             answer = _with_status(method, refused.status)
         except Exception:  # a bug in one handler must not stop the others
             log.exception("%s failed", method.name)
-            status = Status(
-                code=Code.INTERNAL_SERVER_ERROR, message="error inside the broker; its log has the details"
-            )
-            answer = _with_status(method, status)
+            answer = _with_status(method, FAILED)
         if isinstance(answer, ReceiveMessageResponse):
             self._receives.refuse(call, answer.status)
         elif answer is not None:

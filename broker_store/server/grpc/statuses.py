@@ -21,6 +21,7 @@ class Refused(Exception):
 
 
 OK = Status(code=Code.OK, message="OK")
+FAILED = Status(code=Code.INTERNAL_SERVER_ERROR, message="error inside the broker; its log has the details")
 
 # Codes of Apache's proxy. A message that the store calls illegal has a body or topic beyond its bounds.
 OF_PUT: dict[PutStatus, Code] = {

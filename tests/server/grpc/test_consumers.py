@@ -19,6 +19,7 @@ from broker_store.formats.http2_frame import (
     SETTING_INITIAL_WINDOW_SIZE,
 )
 from broker_store.formats.topics import PERM_WRITE
+from broker_store.messages import Message as StoreMessage
 from broker_store.messages import PutStatus
 from broker_store.protocol.grpc.framing import with_prefix
 from broker_store.protocol.grpc.v2 import service_pb2 as s
@@ -48,6 +49,7 @@ from broker_store.protocol.http2.frames import (
 )
 from broker_store.protocol.pop import Receipt, read_receipt
 from broker_store.server.grpc import acks as acks_module
+from broker_store.server.grpc import receives as receives_module
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.renewals import Renewals
 from tests.server.grpc.conftest import ENDPOINTS, METADATA
@@ -391,6 +393,31 @@ async def test_the_type_of_a_message_follows_its_properties(opened, pairs, kind)
     (message,) = await received(port)
     assert message.system_properties.message_type == kind
     assert message.system_properties.message_group == pairs.get("__SHARDINGKEY", "")
+
+
+async def test_a_message_with_values_out_of_range_is_given(opened):
+    port = await opened()
+    for born_ms in (-(1 << 62), 1 << 62):
+        bad = b"TAGS\x01\xff\x02UNIQ_KEY\x01\xed\xa0\x80\x02TIMER_DELIVER_MS\x0199999999999999\x02"
+        port.harness.store.appender.put(StoreMessage("Orders", 0, b"x", bad, born_timestamp=born_ms))
+    first, last = await received(port)
+    for message, year in ((first, 1), (last, 9999)):
+        assert message.system_properties.born_timestamp.ToDatetime().year == year
+    assert first.system_properties.message_id == "\ufffd" == first.system_properties.tag
+    assert (await ack(port, last.system_properties.receipt_handle)).status.code == Code.OK
+
+
+async def test_a_bug_in_an_answer_is_answered_without_details(opened, monkeypatch, caplog):
+    port = await opened()
+    port.put(b"one")
+
+    def fail(*_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(receives_module, "received_message", fail)
+    status = status_of(await port.receive(asked()))
+    assert status.code == Code.INTERNAL_SERVER_ERROR and "secret" not in status.message
+    assert "secret" in caplog.text
 
 
 async def test_what_was_acknowledged_never_comes_again_and_the_rest_after_its_time(opened):
