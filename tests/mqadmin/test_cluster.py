@@ -81,21 +81,20 @@ async def cluster(process):
     return cluster
 
 
-def _messages(count: int = 20) -> list[NewMessage]:
-    return [
-        NewMessage(
-            f"body {number}".encode(),
-            "paid" if number % 2 else "",
-            (f"key-{number}", "all"),
-            {"shop": "berlin"},
-            number % 2,
-        )
-        for number in range(count)
-    ]
+async def _fill(cluster, count: int = 20) -> list:
+    """Send messages to two queues in turn, one after another: in a batch, those of a queue whose files take
+    long to make are stored after the others."""
+    return [(await cluster.sends.send_batch("orders", [_message(number)]))[0] for number in range(count)]
 
 
-async def _fill(cluster, count: int = 20) -> list[dict]:
-    return await cluster.sends.send_batch("orders", _messages(count))
+def _message(number: int) -> NewMessage:
+    return NewMessage(
+        f"body {number}".encode(),
+        "paid" if number % 2 else "",
+        (f"key-{number}", "all"),
+        {"shop": "berlin"},
+        number % 2,
+    )
 
 
 def test_without_a_process_it_is_starting_and_knows_nothing():
@@ -621,8 +620,7 @@ async def test_a_send_by_rest_makes_no_topic(cluster, process):
 async def test_a_search_by_time_finds_both_parts_of_a_log_whose_clock_was_set_back_and_says_so(
     cluster, process
 ):
-    # One after another: in a batch, those of a queue whose files take long to make are stored after the others.
-    receipts = [(await cluster.sends.send_batch("orders", [message]))[0] for message in _messages()]
+    receipts = await _fill(cluster)
     places = [receipt.log_offset for receipt in receipts]
     stored = [(await cluster.search.message_at(place))[0].store_timestamp for place in places]
     last_ms = stored[-1]
