@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import socket
+import tracemalloc
 
 import grpc
 import pytest
@@ -41,6 +43,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 from broker_store.protocol.http2.connection import PREFACE
 from broker_store.protocol.http2.fields import encode_fields
 from broker_store.protocol.http2.frames import (
+    SETTINGS_ACK,
     frame_head,
     headers_frame,
     scan_frames,
@@ -1146,3 +1149,43 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
         with pytest.raises(grpc.aio.AioRpcError):
             await call
     await channel.close()
+
+
+async def test_a_client_with_telemetry_takes_little_memory(opened):
+    port = await opened()
+    command = with_prefix(s.TelemetryCommand(settings=settings_of()).SerializeToString())
+
+    def connect(number: int) -> socket.socket:
+        fields = [
+            (":method", "POST"), (":scheme", "http"), (":path", "/apache.rocketmq.v2.MessagingService/Telemetry"),
+            ("content-type", "application/grpc"), ("x-mq-client-id", f"host@{number}@0@abcdefghijkl"),
+        ]  # fmt: skip
+        client = socket.create_connection(("127.0.0.1", port.port.port))
+        client.sendall(
+            PREFACE + settings_frame({}) + SETTINGS_ACK + headers_frame(1, encode_fields(fields), 0)
+            + frame_head(len(command), DATA, 0, 1) + command
+        )  # fmt: skip
+        return client
+
+    def known() -> int:
+        group = port.parts.clients.consumer_group("CG")
+        return 0 if group is None else len(group.members)
+
+    clients = [connect(0)]
+    await until(lambda: known() == 1)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.take_snapshot()
+        for number in range(1, 201):
+            clients.append(connect(number))
+            await asyncio.sleep(0)
+        await until(lambda: known() == 201)
+        after = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+        for client in clients:
+            client.close()
+    grown = sum(row.size_diff for row in after.compare_to(before, "filename"))
+    # Without the settings, which protobuf keeps: 1,000 clients take 12.5 KB each of the process.
+    assert grown / 200 < 20_000
+    await until(lambda: known() == 0)
