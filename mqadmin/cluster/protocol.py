@@ -224,8 +224,8 @@ class Sends(Protocol):
     """Storing of messages."""
 
     async def send_batch(self, topic: str, messages: list[NewMessage]) -> list[Receipt | Problem]:
-        """Store messages in order; return for each a receipt, or the problem why it was not stored. Raises
-        NotFoundError, and Problem for a topic that is not writable.
+        """Store messages, those of each queue in order; return for each a receipt, or the problem why it was
+        not stored. Raises NotFoundError, and Problem for a topic that is not writable.
 
         A topic that does not exist is not created: to create one needs another role, and leaves an audit
         record (decision 43).
