@@ -12,16 +12,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import sys
 import time
 
 from broker_store.client import Admin, Outgoing, Producer
-from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription, encode_heartbeat
+from broker_store.protocol.client_bodies import Subscription
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.pop import Receipt, write_receipt
+from tests.bench.raw_connection import RawConnection
 
 TOPIC, GROUP, BROKER_NAME = "BenchPop", "BenchPopGroup", "broker-a"
 QUEUES = 8
@@ -30,11 +29,8 @@ BODY = b"x" * 100
 PER_BATCH = 32
 PER_POP = 32
 INVISIBLE_MS = 60_000
-LIMIT_S = 30
 MAX_EMPTY = 20
 
-_CODE = re.compile(rb'"code":(\d+)')
-_FLAG = re.compile(rb'"flag":(\d+)')
 _FIELD = {
     name: re.compile(rb'"%s":"([^"]*)"' % name)
     for name in (b"popTime", b"reviveQid", b"startOffsetInfo", b"msgOffsetInfo")
@@ -56,35 +52,11 @@ class Popper:
     """One connection."""
 
     def __init__(self, port: int, number: int):
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(LIMIT_S)
-        self._file = self._socket.makefile("rb", 1 << 18)
+        subscription = Subscription(TOPIC, "*", "TAG", 1)
+        self._connection = RawConnection(port, f"127.0.0.1@bench-pop-{number}", GROUP, subscription)
         self._acks: list[Command] = []
         self._asked = 0
         self.given = self.pops = 0
-        data = ConsumerData(GROUP, subscriptions=(Subscription(TOPIC, "*", "TAG", 1),))
-        beat = Heartbeat(f"127.0.0.1@bench-pop-{number}", (), (data,))
-        self._send([Command.request(int(RequestCode.HEART_BEAT), {}, encode_heartbeat(beat))])
-        code, _ = self._answer()
-        if code:
-            raise SystemExit(f"the heartbeat was answered {code}")
-
-    def _send(self, commands: list[Command]) -> None:
-        self._socket.sendall(b"".join([encode_frame(command) for command in commands]))
-
-    def _answer(self) -> tuple[int, bytes]:
-        """Return the code and the header of the next answer. Notices that the group has changed come between
-        them."""
-        while True:
-            length = int.from_bytes(self._file.read(4), "big")
-            frame = self._file.read(length)
-            header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")]
-            code, flag = _CODE.search(header), _FLAG.search(header)
-            if code is None or flag is None:
-                raise SystemExit(f"a frame without code or flag: {header[:200]!r}")
-            if int(flag[1]) & 1:
-                return int(code[1]), header
 
     def ask(self) -> None:
         """Send the acknowledgements of the last pop, and the next pop."""
@@ -93,14 +65,14 @@ class Popper:
             "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": str(int(time.time() * 1e3)), "expType": "TAG", "exp": "*",
         }  # fmt: skip
         self._asked = len(self._acks)
-        self._send([*self._acks, Command.request(int(RequestCode.POP_MESSAGE), pop)])
+        self._connection.send([*self._acks, Command.request(int(RequestCode.POP_MESSAGE), pop)])
         self._acks = []
 
     def take(self) -> bool:
         """Read the answers to `ask`; return whether there were messages."""
         answered = 0
         while answered <= self._asked:  # answers may come in another order
-            code, header = self._answer()
+            code, header = self._connection.answer()
             answered += 1
             if code == ResponseCode.POLLING_TIMEOUT:
                 continue

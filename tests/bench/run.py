@@ -822,23 +822,28 @@ def bench_parked(run: Run) -> None:
             )
 
 
+def raw_line(run: Run, side: str, broker, module: str, messages: int) -> dict:
+    """Run a program whose client costs little on a broker, and return the line that it prints."""
+    run.level_ground()
+    words = [broker.nameserver, str(broker.broker_port), str(run.seconds), str(run.n(messages))]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=900,
+    )
+    if done.returncode:
+        raise SystemExit(f"{module} on {side} failed: {done.stderr.decode()[-1500:]}")
+    return run.keep(side, json.loads(done.stdout))
+
+
 def bench_sql(run: Run) -> None:
     """Pulls with a SQL92 expression that passes one message of eight."""
     for side in run.sides():
         with running(side, settings={"enablePropertyFilter": "true"}) as broker:
             run.say(f"{side} pulls with SQL92")
-            run.level_ground()
-            words = [broker.nameserver, str(broker.broker_port), str(run.seconds), str(run.n(800_000))]
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.bench.sql", *words],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=900,
-            )
-            if done.returncode:
-                raise SystemExit(f"pulls with SQL92 on {side} failed: {done.stderr.decode()[-1500:]}")
-            line = run.keep(side, json.loads(done.stdout))
+            line = raw_line(run, side, broker, "tests.bench.sql", 800_000)
             name = "wire: pulls with `a > 5 AND b = 'x'`, which passes 1 of 8, 100 B"
             run.add(side, f"{name}: messages read", "msg/s", line["looked_s"], bound=2.0)
             run.add(side, f"{name}: pulls", "1/s", line["pulls_s"])
@@ -849,18 +854,7 @@ def bench_pop(run: Run) -> None:
     for side in run.sides():
         with running(side) as broker:
             run.say(f"{side} pops")
-            run.level_ground()
-            words = [broker.nameserver, str(broker.broker_port), str(run.seconds), str(run.n(800_000))]
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.bench.pop", *words],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=900,
-            )
-            if done.returncode:
-                raise SystemExit(f"pops on {side} failed: {done.stderr.decode()[-1500:]}")
-            line = run.keep(side, json.loads(done.stdout))
+            line = raw_line(run, side, broker, "tests.bench.pop", 1_500_000)
             name = "wire: pops of 32 by 4 connections, each message acknowledged, 100 B"
             run.add(side, f"{name}: messages", "msg/s", line["given_s"], bound=1.0)
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import sys
 import time
 
 from broker_store.client import Admin, Outgoing, Producer
-from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription, encode_heartbeat
+from broker_store.protocol.client_bodies import Subscription
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.framing import encode_frame
+from tests.bench.raw_connection import RawConnection
 
 TOPIC, GROUP = "BenchSql", "BenchSqlGroup"
 EXPRESSION = "a > 5 AND b = 'x'"
@@ -28,11 +27,8 @@ EVERY = 8  # of so many messages one passes
 QUEUES = 4
 BODY = b"x" * 100
 PER_BATCH = 32
-LIMIT_S = 30
 FOUND = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.PULL_RETRY_IMMEDIATELY)))
 
-_CODE = re.compile(rb'"code":(\d+)')
-_FLAG = re.compile(rb'"flag":(\d+)')
 _NEXT = re.compile(rb'"nextBeginOffset":"(\d+)"')
 
 
@@ -60,42 +56,20 @@ class Puller:
 
     def __init__(self, port: int, queue_id: int):
         self._queue_id = queue_id
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(LIMIT_S)
-        self._file = self._socket.makefile("rb", 1 << 18)
+        subscription = Subscription(TOPIC, EXPRESSION, "SQL92", 1)
+        self._connection = RawConnection(port, f"127.0.0.1@bench-sql-{queue_id}", GROUP, subscription)
         self.offset = self.looked = self.pulls = 0
-        self._ask(RequestCode.HEART_BEAT, {}, encode_heartbeat(_heartbeat(queue_id)))
-        code, _ = self._answer()
-        if code:
-            raise SystemExit(f"the heartbeat was answered {code}")
-
-    def _ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> None:
-        self._socket.sendall(encode_frame(Command.request(int(code), fields, body)))
-
-    def _answer(self) -> tuple[int, bytes]:
-        """Return the code and the header of the next answer. Notices that the group has changed come between
-        them."""
-        while True:
-            length = int.from_bytes(self._file.read(4), "big")
-            frame = self._file.read(length)
-            header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")]
-            code, flag = _CODE.search(header), _FLAG.search(header)
-            if code is None or flag is None:
-                raise SystemExit(f"a frame without code or flag: {header[:200]!r}")
-            if int(flag[1]) & 1:
-                return int(code[1]), header
 
     def ask(self) -> None:
         fields = {
             "consumerGroup": GROUP, "topic": TOPIC, "queueId": str(self._queue_id), "queueOffset": str(self.offset), "maxMsgNums": "32",
             "sysFlag": "0", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "1", "expressionType": "SQL92",
         }  # fmt: skip
-        self._ask(RequestCode.PULL_MESSAGE, fields)
+        self._connection.send([Command.request(int(RequestCode.PULL_MESSAGE), fields)])
 
     def take(self) -> None:
         """Read the answer to a pull."""
-        code, header = self._answer()
+        code, header = self._connection.answer()
         self.pulls += 1
         if code == ResponseCode.PULL_NOT_FOUND:
             self.offset = 0
@@ -105,11 +79,6 @@ class Puller:
             raise SystemExit(f"a pull was answered {header[:300]!r}")
         self.looked += int(following[1]) - self.offset
         self.offset = int(following[1])
-
-
-def _heartbeat(number: int) -> Heartbeat:
-    data = ConsumerData(GROUP, subscriptions=(Subscription(TOPIC, EXPRESSION, "SQL92", 1),))
-    return Heartbeat(f"127.0.0.1@bench-sql-{number}", (), (data,))
 
 
 def measure(port: int, seconds: float) -> dict[str, float]:
