@@ -10,13 +10,14 @@ from broker_store.check.walk import check_store
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.timer.timer_files import TimerFiles, WheelEntry
-from broker_store.errors import DamagedStoreError, DiskFullError
+from broker_store.errors import DamagedStoreError, DiskFullError, SyncError
 from broker_store.formats import record, timer_check, timer_log, timer_wheel
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.messages import Message
 from tests.engine.test_golden_stores import files_of, open_store
 from tests.support import stores
 from tests.support.crash_states import choices, disk_of
+from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import Clock, HandStore, message, small_settings
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -336,6 +337,83 @@ def test_a_full_disk_changes_nothing(tmp_path):
     disk.free = 1 << 30
     world.add(1)
     assert world.chain(1) == list(range(79))
+
+
+@pytest.mark.parametrize("call", ["create", "allocate"])
+def test_numbers_that_find_no_room_are_written_when_there_is_some(tmp_path, call):
+    failing = ""
+
+    def on_call(name):
+        if name == failing:
+            raise DiskFullError(f"no room, {name}")
+
+    world = World(tmp_path / "store", FailingDisk(on_call), slots=128)
+    world.add(1, 2)
+    failing = call
+    world.save()
+    world.files.step(0)
+    assert world.files.check == TimerCheck() and not (world.root / timer_check.PATH).exists()
+    failing = ""
+    world.files.step(0)
+    assert world.files.check.queue_offset == 2
+    world.add(3)
+    failing = call  # the file has its blocks
+    world.save()
+    assert world.files.check.queue_offset == 3
+    assert world.reopen().queue_offset == 3
+    world.files.close()
+
+
+def test_newer_numbers_replace_those_that_found_no_room(tmp_path):
+    is_full = True
+
+    def on_call(name):
+        if is_full and name == "allocate":
+            raise DiskFullError("no room")
+
+    world = World(tmp_path / "store", FailingDisk(on_call), slots=128)
+    world.files.save(TimerCheck(1), 0)
+    world.files.step(0)
+    world.files.save(TimerCheck(2), 0)
+    world.files.step(0)
+    is_full = False
+    world.files.step(0)
+    assert world.files.check == TimerCheck(2)
+    world.files.close()
+
+
+def test_a_sync_of_the_numbers_that_fails_is_still_final(tmp_path):
+    def on_call(name):
+        if name == "sync":
+            raise SyncError("injected")
+
+    world = World(tmp_path / "store", FailingDisk(on_call), slots=128)
+    world.files.save(TimerCheck(1), 0)
+    with pytest.raises(SyncError):
+        world.files.step(0)
+    world.files.close()
+
+
+@pytest.mark.parametrize("call", ["create", "allocate"])
+@pytest.mark.parametrize("before", [0, 78], ids=["first file", "next file"])
+def test_a_file_of_the_timer_log_that_got_no_blocks_is_made_again(tmp_path, call, before):
+    is_full = False
+
+    def on_call(name):
+        if is_full and name == call:
+            raise DiskFullError(f"no room, {name}")
+
+    world = World(tmp_path / "store", FailingDisk(on_call), slots=128)
+    world.add(*[1] * before)
+    is_full = True
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            world.add(1)
+    assert world.chain(1) == list(range(before))
+    is_full = False
+    world.add(1)
+    assert world.chain(1) == list(range(before + 1))
+    world.files.close()
 
 
 @pytest.mark.quick(1)

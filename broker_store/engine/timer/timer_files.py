@@ -34,7 +34,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.region import Region
 from broker_store.engine.timer.timer_log import TimerLog
 from broker_store.engine.timer.timer_wheel import TimerWheel
-from broker_store.errors import FormatError
+from broker_store.errors import DiskFullError, FormatError
 from broker_store.formats import record, timer_check, timer_log, timer_wheel
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC, TimerUnit
@@ -79,7 +79,10 @@ class TimerFiles:
         # there are too many; the worker takes out. No lock: the worker compares only what it has taken out,
         # and after the loop has dropped one there are as many as before.
         self._waiting: deque[tuple[TimerCheck, int]] = deque(maxlen=_MAX_WAITING)
-        self._taken: tuple[TimerCheck, int] | None = None  # worker only: taken out, and not on the disk yet
+        # The two below are the worker's only: taken out, and the commit log is not on the disk so far; ready
+        # to be written, and the disk was full
+        self._taken: tuple[TimerCheck, int] | None = None
+        self._refused: TimerCheck | None = None
         # The numbers that a start found, then those written last. Set by the start, then by the worker; the
         # loop reads the reference
         self.check = TimerCheck()
@@ -254,9 +257,12 @@ class TimerFiles:
         self._waiting.append((check, log_end))
 
     def step(self, now_ms: int) -> bool:
-        """Write the newest numbers that may be written. Worker's thread. Raises SyncError."""
+        """Write the newest numbers that may be written. Worker's thread. Raises SyncError.
+
+        Without room on the disk the older numbers stay there, and the next step tries again.
+        """
         flushed = self._flushed()
-        check = None
+        check, self._refused = self._refused, None
         while self._taken is not None or self._waiting:
             taken, log_end = self._taken or self._waiting.popleft()
             if log_end > flushed:
@@ -267,7 +273,10 @@ class TimerFiles:
             return False
         self._log.sync(check.log_flushed)
         self._wheel.sync()
-        self._write(check)
+        try:
+            self._write(check)
+        except DiskFullError:
+            self._refused = check
         return False
 
     def sync(self) -> None:
@@ -277,18 +286,33 @@ class TimerFiles:
 
     def _write(self, check: TimerCheck) -> None:
         if self._region is None:
-            if self._disk.exists(self._path) and self._disk.size_of(self._path) != timer_check.FILE_BYTES:
-                self._disk.unlink(self._path)
-            if self._disk.exists(self._path):
-                self._region = self._disk.open_region(self._path)
-            else:
-                self._disk.make_directory(self._path.parent)
-                self._region = self._disk.create_region(self._path, timer_check.FILE_BYTES)
-                self._region.allocate(0, timer_check.FILE_BYTES)
-                self._disk.sync_directory(self._path.parent)
+            self._region = self._map()
         self._region.write(0, timer_check.encode_page(check))
         self._region.sync(0, timer_check.FILE_BYTES)
         self.check = check
+
+    def _map(self) -> Region:
+        """Map config/timercheck and give it its blocks. Raises DiskFullError; a new file is removed then, as
+        a start would read zeros in it."""
+        path = self._path
+        if self._disk.exists(path) and self._disk.size_of(path) != timer_check.FILE_BYTES:
+            self._disk.unlink(path)
+        is_new = not self._disk.exists(path)
+        if is_new:
+            self._disk.make_directory(path.parent)
+        region = (
+            self._disk.create_region(path, timer_check.FILE_BYTES) if is_new else self._disk.open_region(path)
+        )
+        try:
+            region.allocate(0, timer_check.FILE_BYTES)
+        except DiskFullError:
+            region.close()
+            if is_new:
+                self._disk.unlink(path)
+            raise
+        if is_new:
+            self._disk.sync_directory(path.parent)
+        return region
 
     def close(self) -> None:
         self._log.close()

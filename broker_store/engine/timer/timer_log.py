@@ -17,6 +17,7 @@ import numpy as np
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.mapped_file import MappedFile, load_sequence
+from broker_store.errors import DiskFullError
 from broker_store.formats import timer_log
 from broker_store.formats.timer_log import TimerUnit
 
@@ -120,7 +121,13 @@ class TimerLog:
         if not self.files:
             self._disk.make_directory(self._directory)
         file = MappedFile.create(self._disk, self._directory, base, self._file_size)
-        file.allocate(_STRIDE)
+        try:
+            file.allocate(_STRIDE)
+        except DiskFullError:
+            # The next attempt creates it again
+            file.unmap()
+            self._disk.unlink(file.path, missing_ok=True)
+            raise
         self._disk.sync_directory(self._directory)
         self.files.append(file)
         return file
