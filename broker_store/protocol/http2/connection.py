@@ -7,7 +7,8 @@
     if connection.failure: transport.close()
 
 `receive` raises nothing. An error of the connection is its `failure`. A GOAWAY with the reason is then among
-the bytes to send, all streams have ended, and no further bytes are read.
+the bytes to send, all streams have ended, and no further bytes are read. Whatever ends a connection, `end`
+returns each stream that nothing else has ended.
 
 The cost of a peer is bounded. Requests are bounded by MAX_STREAMS, MAX_FIELDS_BYTES and MAX_BODY_BYTES, and
 header blocks by MAX_BLOCK_BYTES and MAX_CONTINUATIONS. Frames that carry no request (PING, SETTINGS,
@@ -92,6 +93,7 @@ class Connection(Answers):
         self._unacknowledged = 0
         self._cancels = Budget(MAX_CANCELS, CANCELS_PER_S, now_s)
         self._events: list[Event] = []
+        self._given_up: list[Stream] = []  # by a failure, until `end` returns them
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             f.DATA: self._data,
             f.HEADERS: self._headers,
@@ -199,8 +201,19 @@ class Connection(Answers):
         self._out.append(goaway_frame(self._last, error.code, str(error)))
         self._rest = b""
         self._block.clear()
+        self._give_up_all()
+
+    def _give_up_all(self) -> None:
         for stream in list(self.streams.values()):
             self._forget(stream)
+            self._given_up.append(stream)
+
+    def end(self) -> list[Stream]:
+        """Give up all streams, because the connection ends. Return them and those that a failure has given
+        up, each of them once: no event says so."""
+        self._give_up_all()
+        given_up, self._given_up = self._given_up, []
+        return given_up
 
     def _end_stream_with(self, error: Http2Error) -> None:
         """End a stream for an error of the peer."""

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 WINDOW_TIMEOUT_S = 60.0
 MAX_QUEUED_BYTES = 64 << 20
 MAX_RESUMED_PER_TURN = 32
+# Each costs at most the groups that its client is in.
+MAX_GIVEN_UP_PER_TURN = 32
 
 
 class GrpcHandler(Protocol):
@@ -67,7 +69,7 @@ class GrpcHandler(Protocol):
         """End a long call whose client has ended it."""
 
     def gone(self, stream: Stream) -> None:
-        """Forget a call that was cancelled."""
+        """Forget a call that was cancelled, or whose connection ends."""
 
 
 class GrpcPort(Protocol):
@@ -91,6 +93,7 @@ class GrpcChannel(asyncio.Protocol):
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
         "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
         "_resumed_s", "_queued", "_queued_since_s", "_promised", "_unwritten", "_resumed",
+        "_given_up",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -112,6 +115,7 @@ class GrpcChannel(asyncio.Protocol):
         self._queued_since_s = 0.0
         self._promised = self._unwritten = 0
         self._resumed: deque[Callable[[], None]] = deque()
+        self._given_up: deque[Stream] = deque()  # which the handler has not forgotten yet
 
     # Callbacks of asyncio
 
@@ -162,6 +166,7 @@ class GrpcChannel(asyncio.Protocol):
     def tls_failed(self, level: int, cause: str, text: str) -> None:
         """Log and count why the connection ends."""
         self._count_end(level, cause, text)
+        self._give_up_streams()
 
     def _handle(self, event: Event) -> None:
         handler, stream = self.handler, event.stream
@@ -252,10 +257,7 @@ class GrpcChannel(asyncio.Protocol):
         self.loop.call_soon(self._call_resumed)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        self._resumed.clear()
-        for stream in self.connection.streams.values():
-            self.handler.gone(stream)
+        self._give_up_streams()
         self._keep(0)
         self.listener.gone(self)
 
@@ -347,10 +349,28 @@ class GrpcChannel(asyncio.Protocol):
         self._write_out()
         if self.transport is not None:
             self.transport.close()
+        self._give_up_streams()
 
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+        self._give_up_streams()
+
+    def _give_up_streams(self) -> None:
+        """Forget the calls that are under way: nothing can be sent any more. That is not left to
+        `connection_lost`, which comes only when the client has read what was written before."""
+        self.closed = True
+        self._resumed.clear()
+        is_going_on = bool(self._given_up)
+        self._given_up.extend(self.connection.end())
+        if not is_going_on:
+            self._give_up_some()
+
+    def _give_up_some(self) -> None:
+        for _ in range(min(MAX_GIVEN_UP_PER_TURN, len(self._given_up))):
+            self.handler.gone(self._given_up.popleft())
+        if self._given_up:
+            self.loop.call_soon(self._give_up_some)
 
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
         """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or

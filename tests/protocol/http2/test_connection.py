@@ -523,3 +523,23 @@ def test_many_random_frames_raise_nothing():
 @pytest.mark.proof
 def test_a_million_random_frames_raise_nothing():
     fuzz_bytes(3, 1_000_000)
+
+
+@pytest.mark.parametrize("last", [b"", frame(f.PING, 0, 0, b"short")], ids=["closed", "an error"])
+def test_the_end_of_a_connection_returns_each_stream_that_nothing_else_has_ended(last):
+    long = encode_fields([(name, LONG if name == ":path" else value) for name, value in FIELDS])
+    server = Server(hold=True)
+    server.receive(
+        BEGIN
+        + headers(1)
+        + headers(3, f.FLAG_END_HEADERS, long)
+        + headers(5, f.FLAG_END_HEADERS)
+        + headers(7)
+        + frame(f.RST_STREAM, 0, 7, struct.pack(">I", ErrorCode.CANCEL))
+        + headers(9)
+    )
+    server.connection.answer(server.held[2].stream, HEAD, b"", TRAILERS)
+    server.receive(last)
+    assert [stream.id for stream in server.connection.end()] == [1, 3, 5]
+    assert server.connection.end() == [] and server.connection.streams == {}
+    assert (server.connection.kept, server.connection.queued) == (0, 0)

@@ -17,14 +17,16 @@ from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.grpc.framing import message_of, with_prefix
 from broker_store.protocol.grpc.v2 import service_pb2 as s
-from broker_store.protocol.grpc.v2.definition_pb2 import Code
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, MessageQueue, Resource
 from broker_store.protocol.http2.answers import MAX_IDLE_FRAMES
 from broker_store.protocol.http2.connection import MAX_CANCELS, MAX_STREAMS, PREFACE
 from broker_store.protocol.http2.fields import encode_fields
 from broker_store.protocol.http2.frames import frame_head, settings_frame
 from broker_store.server.certificate import Certificate
 from broker_store.server.channel import HIGH_WATER_BYTES, IDLE_TIMEOUT_S
+from broker_store.server.grpc import channel as channel_module
 from tests.server.grpc.test_calls import route
+from tests.server.grpc.test_consumers import GROUP, settings_of
 
 ROUTE = "/apache.rocketmq.v2.MessagingService/QueryRoute"
 FIELDS = [
@@ -236,4 +238,90 @@ async def test_a_changed_record_of_tls_ends_its_connection(port):
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):  # the alert that the port sends
         await wire.read(lambda: False)
     assert port.parts.statistics.refusals.counts()["TLS"] == 1
+    await nothing_is_left(port)
+
+
+def opened_calls() -> bytes:
+    """A consumer's Telemetry with its settings, 40 without, and two receives that wait for a message."""
+    asked = s.ReceiveMessageRequest(
+        group=GROUP, message_queue=MessageQueue(topic=Resource(name="Orders")), batch_size=1
+    )
+    asked.invisible_duration.FromSeconds(20)
+    asked.long_polling_timeout.FromSeconds(20)
+    settings = s.TelemetryCommand(settings=settings_of()).SerializeToString()
+    calls = [("Telemetry", settings)] + [("Telemetry", None)] * 40
+    calls += [("ReceiveMessage", asked.SerializeToString())] * 2
+    data = b""
+    for number, (method, body) in enumerate(calls):
+        stream = 2 * number + 1
+        path = ROUTE.replace("QueryRoute", method)
+        block = encode_fields([(name, path if name == ":path" else value) for name, value in FIELDS])
+        data += frame_head(len(block), f.HEADERS, f.FLAG_END_HEADERS, stream) + block
+        if body is not None:
+            piece = with_prefix(body)
+            flags = f.FLAG_END_STREAM if method == "ReceiveMessage" else 0
+            data += frame_head(len(piece), f.DATA, flags, stream) + piece
+    return data
+
+
+async def _half_a_request(wire, channel) -> None:
+    size = 1_000
+    wire.writer.write(requests(1).replace(b"\0\0\0\1", b"\0\0\2\1", 1) + frame_head(size, f.DATA, 0, 513))
+    wire.writer.write(bytes(size - 1))
+
+
+async def _changed_record(wire, channel) -> None:
+    if channel.tls is None:
+        wire.writer.write(frame_head(1 << 20, f.DATA, 0, 1))  # a frame that is too long
+    else:
+        channel.tls.data_received(b"\x17\x03\x03\x00\x20" + bytes(32))
+
+
+async def _unread(wire, channel) -> None:
+    """End a connection whose client does not read: what was written stays in the buffer of the port."""
+    wire.writer.transport.pause_reading()
+    channel.transport.write(bytes(8 << 20))
+    channel.close()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert channel in channel.listener.channels and channel.handler._telemetry == {}
+
+
+async def _do(action) -> None:
+    action()
+
+
+ENDS = {
+    "error": lambda wire, channel: _do(lambda: wire.writer.write(frame_head(5, f.PING, 0, 0) + b"hello")),
+    "close": lambda wire, channel: _do(channel.close),
+    "abort": lambda wire, channel: _do(channel.abort),
+    "client closes": lambda wire, channel: _do(wire.writer.close),
+    "client aborts": lambda wire, channel: _do(wire.writer.transport.abort),
+    "unfinished requests": _half_a_request,
+    "TLS or frame": _changed_record,
+    "unread": _unread,
+}
+
+
+@WITH_AND_WITHOUT_TLS
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_each_call_of_a_connection_that_ends_is_forgotten_once(port, tls, end, monkeypatch):
+    wire = await connect(port, tls)
+    wire.writer.write(PREFACE + settings_frame({}) + opened_calls())
+    await until(lambda: port.port.channels)
+    (channel,) = port.port.channels
+    service, parts = channel.handler, port.parts
+    await until(lambda: len(parts.parked_pops._channels) == 2)
+    assert len(service._telemetry) == 41 and len(parts.clients.consumers("CG")) == 1
+    gone: list[int] = []
+    forget = service.gone
+    monkeypatch.setattr(service, "gone", lambda stream: (gone.append(stream.id), forget(stream)))
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 500)
+    await end(wire, channel)
+    await until(lambda: len(gone) >= 43)
+    assert service._telemetry == {} and service._receives._under_way == {}
+    assert parts.parked_pops._channels == {} and parts.clients.consumer_groups() == []
+    wire.writer.transport.abort()
+    await until(lambda: not port.port.channels)
+    assert sorted(set(gone)) == sorted(gone) and len(gone) == 43 + (end is _half_a_request)
     await nothing_is_left(port)
