@@ -23,7 +23,7 @@ class Group:
     clients: Small | None
     model: str | None  # clustering or broadcasting; None: no client is connected
     topics: list[str]
-    lag: int | None  # messages; None: the group has no offset
+    lag: Annotated[int | None, "messages, with those to be read again; null: the group has no offset"]
     out_per_s: float | None  # messages, over the last ten seconds
     invisible: Annotated[int | None, "messages that the group popped and that are invisible to it"] = None
 
@@ -69,12 +69,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """The retry topic of a group: sent-back messages whose delay is over."""
+    """The retry topics of a group: sent-back messages whose delay is over, and popped messages that were not
+    acknowledged in time."""
 
-    topic: str
-    messages: int | None
+    topic: Annotated[str, "of sent-back messages; those of popped messages have its name and a topic's"]
+    messages: Annotated[int | None, "in all retry topics of the group"]
     lag: Annotated[
-        int | None, "messages that the group has not read again yet; null: the group has no offset there"
+        int | None,
+        "messages that the group has not read again yet; where it has no offset, all messages",
     ]
 
 

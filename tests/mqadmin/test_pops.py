@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.pop.in_flight import InFlight
 from broker_store.errors import NotFoundError
 from broker_store.facts.journey import pops as journey_pops
@@ -15,6 +16,8 @@ from broker_store.facts.store_facts import FileFacts
 from broker_store.formats.names import pop_retry_splits, popping_group
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
+from mqadmin.cluster.embedded import listings
+from mqadmin.facts.overview import WorstLag
 from mqadmin.facts.pops import InvisibleMessage
 from mqadmin.views.store.journey.facts import shown_journey
 from tests.interop.pop_client import CHANGE, PopClient
@@ -78,6 +81,44 @@ async def test_invisible_messages_have_their_time_their_tries_and_their_client(c
         (1, 0),
     }
     assert [reader.invisible for reader in cluster.topics.detail("orders").readers] == [2]
+
+
+async def test_messages_that_came_again_are_lag_until_the_group_pops_them(process, cluster, client):  # noqa: F811
+    def lags():
+        detail = cluster.groups.detail("CG")
+        return (
+            [row.lag for row in cluster.groups.rows(["CG"])],
+            detail.retrying.messages,
+            detail.retrying.lag,
+            [(queue.lag, queue.lag_ms is not None) for queue in detail.queues if queue.topic == RETRY],
+        )
+
+    await client.pop(count=6, invisible_ms=1_500)
+    await until(lambda: lags() == ([0], 0, 0, []))
+    await until(lambda: process.parts.in_flight.counts("CG").came_again == 6)
+    assert process.parts.offsets.of("CG", RETRY) == {}, "no client popped since"
+    assert lags() == ([6], 6, 6, [(6, True)])
+    assert (await cluster.groups.most_behind(1))[0].lag == 6
+    assert cluster.overview().worst_lag == WorstLag(group="CG", lag=6)
+    # Of a group that has many topics the lag is collected in turns
+    cluster._host.listings._lags_until = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listings, "NAMES_PER_SORT", 0)
+        assert (await cluster._host.listings.lags())["CG"] == 6
+    process.parts.topics.ensure_pop_retry("%RETRY%CG+orders")
+    assert lags() == ([6], 6, 6, [(6, True)]), "the retry topic of version 2 has no message"
+    await until_popped(client)
+    await until(lambda: lags() == ([0], 6, 0, [(0, True)]))
+    process.parts.groups.put(SubscriptionGroup("CG_orders"))
+    process.parts.offsets.forget_topic(RETRY)
+    assert lags()[:3] == ([0], 0, 0), "by its name, the topic has what that group sent back"
+
+
+async def until_popped(client):
+    """Pop until each of the six messages was given again."""
+    given = 0
+    while given < 6:
+        given += len(await client.pop(count=32, invisible_ms=60_000))
 
 
 async def test_the_list_goes_on_where_a_piece_ended_and_messages_that_left_do_not_move_it(cluster, client):  # noqa: F811

@@ -23,6 +23,7 @@ from broker_store.sql92.oddities import explained
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.pops import invisible_in_queue, invisible_of, pop_counts
+from mqadmin.cluster.embedded.retries import kept_messages, retry_topics, without_offset
 from mqadmin.cluster.embedded.topics import config_of, known_time, rows_in_turns
 from mqadmin.cluster.protocol import Groups
 from mqadmin.facts.groups import (
@@ -105,21 +106,32 @@ class EmbeddedGroups(Groups):
         online = parts.clients.consumer_group(name)
         row = self._row(name)
         queues: list[GroupQueue] = []
-        for topic in row.topics:
+        retries = retry_topics(parts, name, row.topics)
+        unread = without_offset(parts, name, retries)
+        for topic in dict.fromkeys([*row.topics, *unread]):
             config = parts.topics.get(topic)
             for queue_id in range(config.read_queues) if config else []:
                 queues.append(
-                    self._queue(name, topic, queue_id, now_ms, timed=len(queues) < MAX_TIMED_QUEUES)
+                    self._queue(
+                        name,
+                        topic,
+                        queue_id,
+                        now_ms,
+                        timed=len(queues) < MAX_TIMED_QUEUES,
+                        is_unread=topic in unread,
+                    )
                 )
-        retries, letters = names.retry_topic(name), names.dead_letter_topic(name)
+        letters = names.dead_letter_topic(name)
         return GroupDetail(
             **fields_of(row),
             lag_ms=max((queue.lag_ms for queue in queues if queue.lag_ms is not None), default=None),
             largest_lag=max((queue.lag for queue in queues if queue.lag is not None), default=None),
             queues=queues,
-            retrying=Retrying(topic=retries, messages=self._kept(retries), lag=self._lag_in_retries(name)),
+            retrying=self._retrying(name, retries),
             dead=Dead(
-                topic=letters, messages=self._kept(letters), last_store_ms=self._last_store_ms(letters)
+                topic=letters,
+                messages=kept_messages(parts.store, letters),
+                last_store_ms=self._last_store_ms(letters),
             ),
             pops=pop_counts(parts, name),
             members=[
@@ -160,16 +172,23 @@ class EmbeddedGroups(Groups):
         if name not in self._host.parts.groups.names:
             raise NotFoundError(f"group {name} does not exist")
 
-    def _queue(self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool) -> GroupQueue:
+    def _queue(
+        self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool, is_unread: bool
+    ) -> GroupQueue:
+        """Return the offset and the lag of a group in a queue. With `is_unread` the lag is counted from the
+        first message if the group has no offset."""
         parts, reads = self._host.parts, self._host.parts.store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
         at = parts.offsets.query(group, topic, queue_id)
-        lag = None if at is None else max(0, high - at)
+        begin = low if at is None and is_unread else at
+        lag = None if begin is None else max(0, high - begin)
         lag_ms = consumed_ms = None
-        if timed and at is not None:
-            consumed_ms = known_time(reads.times.store_time_at(topic, queue_id, at - 1)) if at > low else None
+        if timed and begin is not None:
+            consumed_ms = (
+                known_time(reads.times.store_time_at(topic, queue_id, begin - 1)) if begin > low else None
+            )
             waits_since_ms = (
-                known_time(reads.times.store_time_at(topic, queue_id, max(at, low))) if lag else None
+                known_time(reads.times.store_time_at(topic, queue_id, max(begin, low))) if lag else None
             )
             lag_ms = 0 if lag == 0 else None if waits_since_ms is None else max(0, now_ms - waits_since_ms)
         return GroupQueue(
@@ -209,20 +228,14 @@ class EmbeddedGroups(Groups):
             self._readers.pop(place, None)
         return None if seen is None else seen.client_id
 
-    def _kept(self, topic: str) -> int:
-        """Return the number of messages that a retry or dead letter topic holds; 0 if it does not exist."""
-        store = self._host.parts.store
-        return sum(
-            store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
-            for queue_id in store.queue_ids(topic)
-        )
-
-    def _lag_in_retries(self, group: str) -> int | None:
-        """Return the number of sent-back messages that the group has not read again yet; None if there are
-        some and the group has no offset in its retry topic."""
-        topic = names.retry_topic(group)
-        lag = self._host.listings.lag(group, topic)
-        return 0 if lag is None and not self._kept(topic) else lag
+    def _retrying(self, group: str, retries: Iterable[str]) -> Retrying:
+        messages = lag = 0
+        for topic in retries:
+            kept = kept_messages(self._host.parts.store, topic)
+            read = self._host.listings.lag(group, topic)
+            messages += kept
+            lag += kept if read is None else read
+        return Retrying(topic=names.retry_topic(group), messages=messages, lag=lag)
 
     def _last_store_ms(self, topic: str) -> int | None:
         store = self._host.parts.store

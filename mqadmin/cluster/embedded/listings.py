@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns
+from mqadmin.cluster.embedded.retries import kept_messages, pop_retry_topics, retry_topics, without_offset
 from mqadmin.facts.overview import Traffic, WorstLag
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
@@ -185,11 +186,10 @@ class Listings:
             for name in names:
                 topics = offsets.topics_of(name)
                 if len(topics) > NAMES_PER_SORT:
-                    lag = None
+                    lag = self._unread(name, retry_topics(self.parts, name, ()))
                     async for some in in_turns(topics):
-                        for topic in some:
-                            one = self.lag(name, topic)
-                            lag = one if lag is None else lag + (one or 0)
+                        lag = _sum(lag, *(self.lag(name, topic) for topic in some))
+                        lag = _sum(lag, self._unread(name, pop_retry_topics(self.parts, name, some)))
                 else:
                     lag = self.lag(name)
                 if lag is not None:
@@ -206,7 +206,8 @@ class Listings:
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
         """Return the lag in messages, over the queues in which the group, or its slowest broadcasting client,
-        has an offset; None without one."""
+        has an offset, and over its retry topics in which it has none; None without both. With a topic: over
+        its queues alone."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):
@@ -215,7 +216,15 @@ class Listings:
                     total += max(0, store.reads.max_offset(name, queue_id) - at)
             if known or offsets.topics_of(group):
                 break  # a group that commits offsets itself is measured by these
-        return total if known else None
+        lag = total if known else None
+        if topic is None:
+            lag = _sum(lag, self._unread(group, retry_topics(self.parts, group, offsets.topics_of(group))))
+        return lag
+
+    def _unread(self, group: str, retries: Iterable[str]) -> int | None:
+        """Return the messages of the retry topics in which a group has no offset; None without any."""
+        names = without_offset(self.parts, group, retries)
+        return sum(kept_messages(self.parts.store, name) for name in names) or None
 
     def worst_lag(self) -> WorstLag | None:
         """Return the largest known lag of a group that is not the broker's own. Each call measures the next
@@ -238,6 +247,12 @@ class Listings:
             self._largest = {name: self._largest[name] for name in kept}
         worst = max(self._largest, key=self._largest.__getitem__, default=None)
         return None if worst is None else WorstLag(group=worst, lag=self._largest[worst])
+
+
+def _sum(*lags: int | None) -> int | None:
+    """Return the sum of the lags that are known; None if none is."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
 
 
 def _top(rows: Iterable[Traffic | None]) -> list[Traffic]:
