@@ -38,6 +38,11 @@ _TYPES: dict[str, tuple[MessageType, ...]] = {
     "MIXED": (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
 }
 
+# Of what each queue of an answer has from its request. Clients send one address, or those of several proxies.
+MAX_ADDRESSES = 16
+MAX_ENDPOINTS_BYTES = 4 << 10
+MAX_TOPIC_BYTES = 1 << 10
+
 
 class Routes:
     """Answers queries of routes and assignments, and finds topics by their names in calls."""
@@ -49,28 +54,28 @@ class Routes:
         if not request.endpoints.addresses:
             raise Refused(Code.ILLEGAL_ACCESS_POINT, "endpoints of a route need an address", "access point")
         config = self.topic(request.topic)
-        return QueryRouteResponse(status=OK, message_queues=self._queues(config, request))
+        _check_size(request)
+        read, write = self._counts(config)
+        return QueryRouteResponse(
+            status=OK, message_queues=self._queues(config, request, range(max(read, write)))
+        )
 
     def assign(self, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
         """Return which queues a client of a group receives from: all of this broker as one, whose id is -1,
         or each of them for a group that consumes in order. Raises Refused."""
         config = self.topic(request.topic)
+        _check_size(request)
         group = request.group.name
         check_group_name(group)
         if not config.perm & self._parts.settings.broker_permission & PERM_READ or not config.read_queues:
             raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
-        queues = self._queues(config, request)
         found = self._parts.groups.get(group)
-        if found is None or not found.consume_message_orderly:
-            del queues[1:]
+        in_order = found is not None and found.consume_message_orderly
+        queues = self._queues(config, request, range(self._counts(config)[0] if in_order else 1))
+        if not in_order:
             queues[0].id = ALL_QUEUES
         return QueryAssignmentResponse(
-            status=OK,
-            assignments=[
-                Assignment(message_queue=queue)
-                for queue in queues
-                if queue.permission in (Permission.READ, Permission.READ_WRITE)
-            ],
+            status=OK, assignments=[Assignment(message_queue=queue) for queue in queues]
         )
 
     def topic(self, resource: Resource) -> TopicConfig:
@@ -84,12 +89,19 @@ class Routes:
             )
         return config
 
-    def _queues(
-        self, config: TopicConfig, request: QueryRouteRequest | QueryAssignmentRequest
-    ) -> list[MessageQueue]:
+    def _counts(self, config: TopicConfig) -> tuple[int, int]:
+        """Return how many queues of a topic can be read, and how many written."""
         perm = config.perm & self._parts.settings.broker_permission
-        read = config.read_queues if perm & PERM_READ else 0
-        write = config.write_queues if perm & PERM_WRITE else 0
+        return (
+            config.read_queues if perm & PERM_READ else 0,
+            config.write_queues if perm & PERM_WRITE else 0,
+        )
+
+    def _queues(
+        self, config: TopicConfig, request: QueryRouteRequest | QueryAssignmentRequest, numbers: range
+    ) -> list[MessageQueue]:
+        """Return queues of a topic by their numbers, each with the endpoints of the request."""
+        read, write = self._counts(config)
         # The client reaches the broker by these, whatever its own address is.
         endpoints = Endpoints(scheme=request.endpoints.scheme, addresses=request.endpoints.addresses)
         broker = Broker(name=self._parts.broker_name, id=0, endpoints=endpoints)
@@ -102,8 +114,24 @@ class Routes:
                 broker=broker,
                 accept_message_types=accepted_types(config),
             )
-            for number in range(max(read, write))
+            for number in numbers
         ]
+
+
+def _check_size(request: QueryRouteRequest | QueryAssignmentRequest) -> None:
+    """Raise Refused for a request that would make its answer large: each queue has a copy of its endpoints
+    and of its topic."""
+    endpoints, topic = request.endpoints, request.topic
+    for what, value, limit in (
+        ("addresses in the endpoints", len(endpoints.addresses), MAX_ADDRESSES),
+        ("bytes of endpoints", endpoints.ByteSize(), MAX_ENDPOINTS_BYTES),
+    ):
+        if value > limit:
+            text = f"a route is asked for with {value} {what}, most is {limit}"
+            raise Refused(Code.ILLEGAL_ACCESS_POINT, text, "access point", value=value, limit=limit)
+    if (size := topic.ByteSize()) > MAX_TOPIC_BYTES:
+        text = f"a topic and its namespace have {size} bytes, most is {MAX_TOPIC_BYTES}"
+        raise Refused(Code.ILLEGAL_TOPIC, text, "topic name", value=size, limit=MAX_TOPIC_BYTES)
 
 
 def check_type(config: TopicConfig, kind: str) -> None:

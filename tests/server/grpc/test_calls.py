@@ -14,10 +14,12 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.messages import PutStatus
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Address,
     ClientType,
     Code,
     Encoding,
     Endpoints,
+    MessageQueue,
     MessageType,
     Permission,
     Publishing,
@@ -25,6 +27,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Settings,
 )
 from broker_store.server.grpc import channel as channel_module
+from broker_store.server.grpc import routes as routes_module
 from broker_store.server.grpc.sends import MAX_MESSAGES
 from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY
 from tests.server.grpc.conftest import ENDPOINTS, METADATA, message
@@ -95,6 +98,49 @@ async def test_a_route_that_there_is_not_is_refused(opened, request_, code):
     answer = await port.call("QueryRoute", request_)
     assert (answer.status.code, len(answer.message_queues)) == (code, 0)
     assert sum(port.parts.statistics.refusals.counts().values()) == 1
+
+
+ADDRESS = ENDPOINTS.addresses[0]
+
+
+@pytest.mark.parametrize("method", ["QueryRoute", "QueryAssignment"])
+@pytest.mark.parametrize(
+    ("more", "code", "text"),
+    [
+        ({"endpoints": Endpoints(addresses=[ADDRESS] * 16)}, Code.OK, "OK"),
+        (
+            {"endpoints": Endpoints(addresses=[ADDRESS] * 17)},
+            Code.ILLEGAL_ACCESS_POINT,
+            "a route is asked for with 17 addresses in the endpoints, most is 16",
+        ),
+        (
+            {"endpoints": Endpoints(addresses=[Address(host="h" * 5_000, port=1)])},
+            Code.ILLEGAL_ACCESS_POINT,
+            "a route is asked for with 5008 bytes of endpoints, most is 4096",
+        ),
+        (
+            {"topic": Resource(name="Orders", resource_namespace="n" * 2_000)},
+            Code.ILLEGAL_TOPIC,
+            "a topic and its namespace have 2011 bytes, most is 1024",
+        ),
+    ],
+)
+async def test_what_each_queue_of_an_answer_has_from_its_request_is_bounded(
+    opened, method, more, code, text, monkeypatch
+):
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Orders", 128, 128))
+    made = []
+    monkeypatch.setattr(
+        routes_module, "MessageQueue", lambda **fields: made.append(1) or MessageQueue(**fields)
+    )
+    request = {"topic": Resource(name="Orders"), "endpoints": ENDPOINTS} | more
+    if method == "QueryAssignment":
+        request["group"] = Resource(name="CG")
+    answer = await port.call(method, getattr(s, f"{method}Request")(**request))
+    assert (answer.status.code, answer.status.message) == (code, text)
+    wanted = 128 if method == "QueryRoute" else 1
+    assert len(made) == (wanted if code == Code.OK else 0)
 
 
 async def test_the_namespace_of_a_resource_is_not_used(opened):
