@@ -36,6 +36,7 @@ _LANGUAGE_NAMES = {"GOLANG": "GO", "DOT_NET": "DOTNET"}
 # The number of V5_x_y in Apache's MQVersion: two for each, the first is that of its snapshot.
 _V5_0_0 = 413
 _VERSION_TEXT = re.compile(r"5\.(\d)\.(\d)(?!\d)")
+_CLIENT_TYPES = {number: name for name, number in ClientType.items()}  # a peer may send any other number
 _CONSUMERS = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
@@ -249,7 +250,8 @@ class GrpcClients:
         subscription = settings.subscription
         consume_type = _CONSUMERS.get(settings.client_type)
         if consume_type is None:
-            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, ClientType.Name(settings.client_type), "client type")
+            name = _CLIENT_TYPES.get(settings.client_type, "UNRECOGNIZED")
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, name, "client type")
         group = subscription.group.name
         check_group_name(group)
         for entry in subscription.subscriptions:

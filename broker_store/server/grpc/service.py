@@ -7,7 +7,8 @@ that Apache's proxy has. One that is not served here is answered with NOT_IMPLEM
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -229,6 +230,11 @@ class Service:
     # Telemetry
 
     def opened(self, channel: GrpcChannel, stream: Stream) -> None:
+        """Begin a Telemetry. Raises GrpcError."""
+        with _ends_one_call("the beginning of Telemetry"):
+            self._open(channel, stream)
+
+    def _open(self, channel: GrpcChannel, stream: Stream) -> None:
         if not self._is_grpc(channel, stream):
             return
         channel.begin(stream)
@@ -246,6 +252,10 @@ class Service:
 
     def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
         """Answer the commands of a client. Raises GrpcError."""
+        with _ends_one_call("Telemetry"):
+            self._receive(channel, stream, piece)
+
+    def _receive(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
         telemetry = self._telemetry.get(stream)
         if telemetry is None:
             return
@@ -267,12 +277,32 @@ class Service:
         channel.finish(stream)
 
     def gone(self, stream: Stream) -> None:
+        """Forget a call. A bug is logged alone: the other calls of a connection that ends must be forgotten
+        too."""
+        try:
+            self._forget(stream)
+        except Exception:
+            log.exception("the end of %s failed", stream)
+
+    def _forget(self, stream: Stream) -> None:
         telemetry = self._telemetry.pop(stream, None)
         if telemetry is None:
             self._receives.gone(stream)
             return
         if self._clients.ended(telemetry.client):
             self._renewals.client_missed(telemetry.client.client_id)
+
+
+@contextmanager
+def _ends_one_call(what: str) -> Iterator[None]:
+    """Make an error of gRPC of a bug, which ends its call and no other of the connection."""
+    try:
+        yield
+    except GrpcError:
+        raise
+    except Exception:
+        log.exception("%s failed", what)
+        raise GrpcError(GrpcStatus.INTERNAL, FAILED.message) from None
 
 
 def _client_id_required() -> Refused:

@@ -55,6 +55,7 @@ from broker_store.server.grpc import acks as acks_module
 from broker_store.server.grpc import receives as receives_module
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.renewals import Renewals
+from broker_store.server.grpc.statuses import FAILED
 from tests.server.grpc.conftest import ENDPOINTS, METADATA
 
 DLQ = "%DLQ%CG"
@@ -291,6 +292,8 @@ async def test_settings_that_come_again_replace_the_subscription(opened):
         (settings_of(expression=" || "), "expression format is not correct"),
         (settings_of(ClientType.LITE_PUSH_CONSUMER), "LITE_PUSH_CONSUMER"),
         (settings_of(ClientType.PRODUCER), "PRODUCER"),
+        (settings_of(99), "UNRECOGNIZED"),
+        (settings_of(-1), "UNRECOGNIZED"),
     ],
 )
 async def test_settings_that_cannot_be_are_refused(opened, settings, text):
@@ -303,6 +306,33 @@ async def test_settings_that_cannot_be_are_refused(opened, settings, text):
     assert failed.value.details() == f"process client telemetryCommand failed. {text}"
     assert port.parts.clients.consumer_groups() == []
     assert sum(port.parts.statistics.refusals.counts().values()) == 1
+    (connection,) = port.port.channels  # it goes on
+    assert connection.handler._telemetry == {} and not connection.closed
+
+
+@pytest.mark.parametrize("method", ["_open", "_receive", "_forget"])
+async def test_a_bug_in_telemetry_ends_no_other_call(opened, method, monkeypatch, caplog):
+    port = await opened()
+    other, _ = await connected(port, metadata=(("x-mq-client-id", "other"),))
+    (connection,) = port.port.channels
+    service = connection.handler
+    fails = getattr(service, method)
+    with monkeypatch.context() as patch:
+        patch.setattr(service, method, lambda *given: fails(*given) and None or 1 // 0)
+        if method == "_forget":
+            call, _ = await connected(port)
+            call.cancel()
+            await until(lambda: "ZeroDivisionError" in caplog.text)
+        else:
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await connected(port)
+            assert failed.value.code() == grpc.StatusCode.INTERNAL
+            assert failed.value.details() == FAILED.message and "ZeroDivisionError" in caplog.text
+    await until(lambda: len(service._telemetry) == 1)
+    assert port.parts.clients.consumer_group("CG").client_ids() == ["other"]
+    await other.write(s.TelemetryCommand(settings=settings_of()))
+    assert (await other.read()).status.code == Code.OK and not connection.closed
+    other.cancel()
 
 
 async def test_settings_of_neither_kind_end_telemetry(opened):
