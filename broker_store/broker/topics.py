@@ -222,6 +222,10 @@ class Topics:
     def is_system(self, name: str) -> bool:
         return name in self._system or name in _ALWAYS_SYSTEM or name.startswith(SYSTEM_PREFIX)
 
+    def is_internal(self, name: str) -> bool:
+        """Return whether a topic has records that the broker writes for itself, which no group is given."""
+        return name in _INTERNAL or name.startswith(SYSTEM_PREFIX)
+
     def system_names(self) -> list[str]:
         return sorted(self._system.keys() | _ALWAYS_SYSTEM)
 
@@ -421,6 +425,7 @@ def read_file(text: str) -> tuple[list[TopicConfig], DataVersion]:
     return configs, version
 
 
+_INTERNAL = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC})
 _ALWAYS_SYSTEM = frozenset({AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"})
 
 

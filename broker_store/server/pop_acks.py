@@ -9,14 +9,15 @@ from typing import NamedTuple
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.ordered import Changed
 from broker_store.broker.pop.positions import Place
+from broker_store.formats.names import check_group, popped_topic
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import PutResult, PutStatus
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, Receipt, topic_of
 from broker_store.server.ack_group import AckTarget
-from broker_store.server.handler import Refusal, no_queue, no_topic
+from broker_store.server.handler import Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
-from broker_store.server.pop_checks import check_invisible_time
+from broker_store.server.pop_checks import check_invisible_time, internal_topic
 from broker_store.server.send_group import ANSWERS
 
 
@@ -76,9 +77,7 @@ class PopAcks:
     def ack(self, popped: Popped, remote: str, done: Callable[[PutStatus], None]) -> None:
         """Store that a message was consumed, with the others of this turn, and call `done` when that is
         confirmed, or when it could not be stored. `remote` is the client's address. Raises Refusal."""
-        self._check_queue(popped.topic, popped.queue_id, remote)
-        self._check_revive_queue(popped.receipt.revive_queue)
-        self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=False)
+        self._check(popped, remote, is_after=False)
         if popped.receipt.is_order:
             unknown = self._parts.ordered.unknown(popped.place, [popped.offset], popped.receipt.pop_ms)
             if unknown:
@@ -88,8 +87,9 @@ class PopAcks:
     def check_batch(self, ack: BatchAck, remote: str) -> list[int]:
         """Return the offsets of a batch's entry that are in its queue. Raises Refusal."""
         topic = topic_of(ack.topic, ack.group, ack.kind)
-        self._check_queue(topic, ack.queue_id, remote)
+        self._check_queue(topic, ack.group, ack.queue_id, remote)
         self._check_revive_queue(ack.revive_queue)
+        self._check_group(ack.group)
         reads = self._parts.store.reads
         low, high = reads.min_offset(topic, ack.queue_id), reads.max_offset(topic, ack.queue_id)
         offsets = [ack.start_offset + diff for diff in ack.diffs]
@@ -113,12 +113,18 @@ class PopAcks:
         `done` is called with it when both are confirmed, or at once if one was not stored. Raises Refusal.
         """
         parts, receipt = self._parts, popped.receipt
-        self._check_queue(popped.topic, popped.queue_id, remote)
-        self._check_revive_queue(receipt.revive_queue)
-        self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=True)
+        self._check(popped, remote, is_after=True)
         check_invisible_time(parts, invisible_ms, least=0)
         if receipt.is_order:
             return self._change_in_order(popped, invisible_ms, done)
+        if self.is_visible(popped):
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset {popped.offset} of queue {popped.queue_id} of {popped.topic} is not invisible to "
+                f"group {popped.group} by this receipt: it was acknowledged, changed, or came again",
+                "message that is not invisible",
+                value=popped.offset,
+            )
         # Two changes in one millisecond must not have the same key: the second acknowledges the first.
         pop_ms = max(parts.clock(), receipt.pop_ms + 1)
         key = PopKey(popped.topic, popped.group, popped.queue_id, popped.offset, pop_ms, receipt.broker_name)
@@ -163,10 +169,41 @@ class PopAcks:
 
     # Checks
 
-    def _check_queue(self, topic: str, queue_id: int, remote: str) -> None:
+    def is_visible(self, popped: Popped) -> bool:
+        """Return whether a message is known not to be invisible to its group by its receipt: it was
+        acknowledged or changed, came again, or was never popped so. Not for what was popped in order."""
+        parts = self._parts
+        in_flight, key = parts.revive_log.in_flight, popped.target.key
+        return (
+            not in_flight.is_invisible(key, popped.offset, popped.receipt.revive_queue)
+            and parts.revive.backlog_is_read
+            and not in_flight.doubt(popped.group, parts.clock())
+        )
+
+    def _check(self, popped: Popped, remote: str, *, is_after: bool) -> None:
+        receipt = popped.receipt
+        self._check_queue(popped.topic, popped.group, popped.queue_id, remote)
+        self._check_revive_queue(receipt.revive_queue)
+        if receipt.broker_name != self._parts.broker_name:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt is of broker {receipt.broker_name:.120}, this is {self._parts.broker_name}",
+                "receipt of another broker",
+            )
+        self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=is_after)
+        self._check_group(popped.group)
+
+    def _check_group(self, group: str) -> None:
+        if self._parts.groups.get(group) is None:
+            check_group(group)
+            raise no_group(group)
+
+    def _check_queue(self, topic: str, group: str, queue_id: int, remote: str) -> None:
         config = self._parts.topics.get(topic)
         if config is None:
             raise no_topic(topic)
+        if self._parts.topics.is_internal(popped_topic(topic, group)):
+            raise internal_topic(topic)
         if not 0 <= queue_id < config.read_queues:
             raise no_queue(ResponseCode.MESSAGE_ILLEGAL, topic, queue_id, config.read_queues, remote)
 

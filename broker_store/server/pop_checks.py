@@ -8,7 +8,7 @@ from typing import Any
 from broker_store.broker import filters
 from broker_store.broker.filters import FilterError
 from broker_store.broker.groups import Cause
-from broker_store.formats.names import check_topic
+from broker_store.formats.names import check_topic, popped_topic
 from broker_store.formats.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
@@ -32,7 +32,18 @@ def check_pop(
     """Return a pop. Raises Refusal if it is not allowed."""
     pop = _check(parts, header, cause, reader, answer, header.max_msg_nums, header.invisible_time)
     check_invisible_time(parts, header.invisible_time, least=1)
+    if parts.topics.is_internal(popped_topic(pop.topic, pop.group)):
+        raise internal_topic(pop.topic)
     return pop._replace(init_mode=header.init_mode)
+
+
+def internal_topic(topic: str) -> Refusal:
+    """Return the refusal of a pop, or of a receipt, for records that the broker writes for itself."""
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"topic {topic:.255} has records of the broker, which no group is given",
+        "topic of the broker",
+    )
 
 
 def check_invisible_time(parts: BrokerParts, invisible_ms: int, *, least: int) -> None:

@@ -315,10 +315,10 @@ async def test_acks_of_one_turn_are_answered_each_by_its_own_record(monkeypatch,
     assert [answer.code for answer in answers] == [1 if fails else 14, 0]
 
 
-async def change(harness, receipt, invisible_ms):
+async def change(harness, receipt, invisible_ms, group="CG"):
     topic, queue_id, text, offset = receipt
     return await harness.ask(
-        200053, consumerGroup="CG", topic=topic, queueId=queue_id, extraInfo=text, offset=offset,
+        200053, consumerGroup=group, topic=topic, queueId=queue_id, extraInfo=text, offset=offset,
         invisibleTime=invisible_ms,
     )  # fmt: skip
 
@@ -673,10 +673,21 @@ GOOD_RECEIPT = "0 1700000000000 10000 0 0 broker-a 1 0"
         ({"extraInfo": GOOD_RECEIPT.replace(" 0 0 broker", " 8 0 broker")}, 13),
         ({"extraInfo": GOOD_RECEIPT.replace(" 0 0 broker", " 999 0 broker")}, 13),
         ({"extraInfo": GOOD_RECEIPT.replace("10000", str(1 << 50))}, 1),
+        ({"extraInfo": GOOD_RECEIPT.replace("broker-a", "broker-b")}, 13),
+        ({"topic": REVIVE_LOG}, 13),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, 13),
+        ({"topic": f"%RETRY%CG_{REVIVE_LOG}", "queueId": 0}, 13),
+        ({"consumerGroup": "Nope"}, 26),
+        ({"consumerGroup": "bad name"}, 29),
     ],
 )
 async def test_wrong_acks_and_changes_store_nothing(change_of, code):
     harness = stocked(b"a")
+    harness.parts.groups.find_or_create("CG")
+    for topic in (REVIVE_LOG, "SCHEDULE_TOPIC_XXXX"):
+        harness.store.appender.put(Message(topic, 1, b"r"))
+    harness.parts.topics.ensure_pop_retry(f"%RETRY%CG_{REVIVE_LOG}")
+    harness.store.appender.put(Message(f"%RETRY%CG_{REVIVE_LOG}", 0, b"r"))
     fields = dict(consumerGroup="CG", topic="TopicX", queueId=1, extraInfo=GOOD_RECEIPT, offset=0)
     answer = await harness.ask(200051, **fields | change_of)
     assert answer.code == code and answer.remark
@@ -685,6 +696,51 @@ async def test_wrong_acks_and_changes_store_nothing(change_of, code):
         answer = await harness.ask(200053, **fields | {"invisibleTime": 5} | change_of)
         assert answer.code == code and harness.store.max_offset(TIMER_TOPIC, 0) == 0
     assert (await harness.ask(200053, **fields | {"invisibleTime": 1 << 40})).code == 29
+
+
+@pytest.mark.parametrize(
+    ("change_of", "code"),
+    [({"t": REVIVE_LOG}, 13), ({"c": "Nope"}, 26), ({"c": "bad name"}, 29), ({"t": "Nope"}, 17)],
+)
+async def test_a_batch_with_a_wrong_ack_stores_nothing(change_of, code):
+    harness = stocked(b"a")
+    harness.parts.groups.find_or_create("CG")
+    harness.store.appender.put(Message(REVIVE_LOG, 1, b"r"))
+    good = {
+        "b": write_bits([0]), "c": "CG", "it": 10_000, "pt": harness.now_ms, "q": 1, "r": "0", "rq": 0, "so": 0,
+        "t": "TopicX",
+    }  # fmt: skip
+    answer = await harness.ask(200151, fastjson.dumps({"acks": [good, good | change_of]}))
+    assert answer.code == code and answer.remark
+    assert harness.store.max_offset(TIMER_TOPIC, 0) == 0
+
+
+async def test_records_of_the_broker_are_not_popped():
+    harness = stocked()
+    harness.store.appender.put(Message(REVIVE_LOG, 1, b"r"))
+    answer = await popped(harness, topic=REVIVE_LOG)
+    assert answer.code == 13 and "records of the broker" in answer.remark
+
+
+async def test_a_message_that_is_not_invisible_gets_no_other_invisible_time():
+    harness = stocked(b"a", b"b")
+    first, second = receipts(await popped(harness, 1), harness).values()
+    assert (await change(harness, first, 20_000)).code == 0
+    again = await change(harness, first, 20_000)
+    assert again.code == 13 and "not invisible" in again.remark
+    assert (await ack(harness, second)).code == 0
+    assert (await change(harness, second, 20_000)).code == 13
+    harness.parts.groups.find_or_create("Other")
+    assert (await change(harness, first, 20_000, "Other")).code == 13
+    run(harness, 60_000)
+    assert [stored.body for stored in harness.store.messages(RETRY, 0)] == [b"a"]
+
+
+async def test_while_earlier_pops_are_searched_any_message_gets_another_invisible_time():
+    harness = stocked(b"a")
+    harness.parts.groups.find_or_create("CG")
+    harness.parts.revive_log.in_flight.begin_search()
+    assert (await change(harness, ("TopicX", 1, GOOD_RECEIPT, 0), 20_000)).code == 0
 
 
 async def test_clients_cannot_send_to_the_revive_log():
@@ -817,6 +873,7 @@ async def test_a_deleted_topic_takes_the_retry_topics_of_its_pops_along():
 async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
     """One of 2,000 kept the loop for a tenth of a second."""
     harness = stocked(b"a")
+    harness.parts.groups.find_or_create("CG")
     entry = {
         "c": "CG", "t": "TopicX", "r": "0", "so": 0, "q": 1, "rq": 3, "pt": harness.now_ms, "it": 10_000,
         "b": write_bits([0]),

@@ -248,6 +248,11 @@ class InFlight:
             self._invisible[place] for place in self._places_of.get(group, ()) if topic in (None, place[1])
         )
 
+    def is_invisible(self, key: PopKey, offset: int, revive_queue: int) -> bool:
+        """Return whether a message is invisible by a pop that is known, with its records in this queue."""
+        pop = self._pop_of(key)
+        return pop is not None and pop.revive_queue == revive_queue and offset in pop.offsets()
+
     def pops_of(self, group: str) -> list[OpenPop]:
         """Return the pops of a group with invisible messages."""
         return list(

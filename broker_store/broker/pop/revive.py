@@ -188,6 +188,11 @@ class Revive:
         """Return the number of queues of the revive log."""
         return len(self._queues)
 
+    @property
+    def backlog_is_read(self) -> bool:
+        """Return whether all records are read that the revive log had at the start."""
+        return all(queue.read >= queue.backlog_end for queue in self._queues)
+
     def facts(self) -> ReviveFacts:
         """Return what was done since the start, and how far each queue of the revive log is read."""
         queues = [
@@ -376,10 +381,12 @@ class Revive:
         self.on_ready()
 
     def _missing(self, key: PopKey) -> bool:
-        """True if the topic or the group of a pop checkpoint does not exist any more."""
+        """True if the topic or the group of a pop checkpoint does not exist any more, or no group is given
+        messages of the topic."""
         topic = popped_topic(key.topic, key.group)
         return (
-            self._topics.get(topic) is None
+            self._topics.is_internal(topic)
+            or self._topics.get(topic) is None
             or self._topics.get(key.topic) is None
             or self._groups.get(key.group) is None
         )

@@ -127,6 +127,17 @@ def test_messages_come_again_half_a_second_after_their_time():
     assert [each[:5] for each in world.revived] == [("TopicX", "CG", RETRY, 1, 2)] * 2
 
 
+def test_records_of_the_broker_never_come_again():
+    world = World(3)
+    topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    world.topics.put(TopicConfig(topic, 1, 1))
+    world.store.put(Message(topic, 0, b"r"))
+    key = PopKey(topic, "CG", 0, 0, world.now_ms, "broker-a")
+    assert world.log.put_checkpoint(PopCheckpoint(key, 1_000, (0,)), 0).ok
+    world.run(5_000)
+    assert world.revive.counts["dropped"] == 1 and world.topics.get(f"%RETRY%CG_{topic}") is None
+
+
 def test_acks_are_counted_and_finish_a_checkpoint_before_its_time():
     world = World(3)
     key = world.pop(0, 3)
