@@ -19,6 +19,7 @@ from django.db import models
 
 from broker_store.errors import NameError_
 from broker_store.formats.names import check_group, check_topic, in_words
+from broker_store.formats.topics import MESSAGE_TYPES
 from broker_store.units import fields_of
 
 if TYPE_CHECKING:
@@ -274,6 +275,9 @@ class Topic(ClusterObject):
     write_queues = models.PositiveIntegerField(default=8, validators=QUEUE_COUNT)
     perm = models.PositiveSmallIntegerField("permission", default=6, choices=PERMISSIONS)
     order = models.BooleanField("ordered", default=False)
+    message_type = models.CharField(
+        max_length=255, default="NORMAL", choices=[(kind, kind) for kind in MESSAGE_TYPES]
+    )
     messages = models.BigIntegerField(null=True, editable=False)
     groups = models.IntegerField(null=True, editable=False)
 

@@ -32,3 +32,10 @@ FORBIDDEN_TO_SEND = frozenset(
         TIMER_TOPIC,
     }
 )
+
+# Types of messages (the attribute message.type)
+MIXED = "MIXED"
+NORMAL = "NORMAL"  # also of a topic without the attribute
+SERVED_TYPES = (NORMAL, "FIFO", "DELAY", "TRANSACTION", MIXED)  # which a form offers
+# In the order of Apache's answer
+MESSAGE_TYPES = ("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", NORMAL)

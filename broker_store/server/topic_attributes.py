@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_store.errors import FieldError
+from broker_store.formats.topics import MESSAGE_TYPES, MIXED
 from broker_store.protocol.codes import ResponseCode
 from broker_store.server.handler import Refusal
 
 MESSAGE_TYPE = "message.type"
-MIXED = "MIXED"
 # A topic with one of these, which another broker created, can be changed after its type is deleted.
 NOT_SERVED = {
     "PRIORITY": "consumers get messages in the order of each queue, and pops have no priorities here",
     "LITE": "light topics are not supported",
 }
-# In the order of Apache's answer.
-MESSAGE_TYPES = ("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
 
 
 def changes_of(text: str | None) -> dict[str, str]:

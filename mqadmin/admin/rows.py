@@ -22,7 +22,7 @@ from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from broker_store.errors import BrokerStoreError, StoreClosedError
-from broker_store.rest.problems import problem_of
+from broker_store.rest.problems import Problem, problem_of
 from mqadmin import audit
 from mqadmin.cluster.current import current_cluster
 from mqadmin.web import roles
@@ -165,7 +165,7 @@ class ClusterAdmin(ModelAdmin):
                 raise StoreClosedError(state.sentence)
             response = view()
             return response.render() if hasattr(response, "render") and not response.is_rendered else response
-        except (BrokerStoreError, TimeoutError) as error:
+        except (BrokerStoreError, Problem, TimeoutError) as error:
             return unavailable(request, problem_of(error))
 
     def save_model(self, request: HttpRequest, obj: Any, form: forms.ModelForm, change: bool) -> None:

@@ -252,12 +252,17 @@ class Readers(Page):
     items: list[Reader]  # type: ignore[valid-type]  # made from a type
 
 
+# MIXED needs the setting enableMixedMessageType
+MessageTypeName = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
+
+
 class NewTopic(In):
     name: TopicName
     read_queues: QueueCount = 8
     write_queues: QueueCount = 8
     perm: Literal[2, 4, 6] = 6
     order: Flag = False
+    message_type: MessageTypeName = "NORMAL"
 
 
 class TopicChange(In):
@@ -265,6 +270,7 @@ class TopicChange(In):
     write_queues: QueueCount | None = None
     perm: Literal[2, 4, 6] | None = None
     order: Flag | None = None
+    message_type: MessageTypeName | None = None
 
 
 Group = schema_of(groups.Group)

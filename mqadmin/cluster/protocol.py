@@ -87,12 +87,21 @@ class Topics(Protocol):
     def detail(self, name: str) -> TopicDetail:
         """Return one topic with its queues and readers. Raises NotFoundError."""
 
-    def create(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
-        """Create a topic. Raises Problem for one of the broker's own."""
+    def create(
+        self,
+        name: str,
+        read_queues: int,
+        write_queues: int,
+        perm: int,
+        order: bool,
+        message_type: str = "NORMAL",
+    ) -> None:
+        """Create a topic. Raises Problem for one of the broker's own, and for a type of messages that the
+        broker does not take."""
 
     def update(self, name: str, **changes: Any) -> None:
-        """Change read_queues, write_queues, perm or order; the rest stays. Raises NotFoundError, and Problem
-        for a topic of the broker's own."""
+        """Change read_queues, write_queues, perm, order or message_type; the rest stays. Raises
+        NotFoundError, and Problem as `create`."""
 
     def delete(self, name: str) -> None:
         """Delete a topic with its messages. Raises NotFoundError, and Problem for a topic of the broker's

@@ -18,6 +18,9 @@ class Topic:
     write_queues: Small
     perm: Annotated[Small, "2 write, 4 read, 6 both"]
     order: bool
+    message_type: Annotated[
+        str, "the messages that gRPC clients may send: NORMAL, FIFO, DELAY, TRANSACTION, or all by MIXED"
+    ]
     messages: int | None  # in all its queues
     in_per_s: float | None  # messages, over the last ten seconds
     out_per_s: float | None

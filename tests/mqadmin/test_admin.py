@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group as UserGroup
 from django.test import Client
 
+from broker_store.rest.problems import Problem
 from mqadmin.cluster.current import install_cluster
 from mqadmin.web import tokens
 from tests.support.fake_cluster import FakeCluster
@@ -62,10 +63,11 @@ def test_topics_and_groups_are_listed_searched_and_sorted(cluster):
 def test_a_topic_is_created_with_a_record(cluster):
     admin = browser("superuser")
     answer = admin.post(
-        "/admin/mqadmin/topic/add/", {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
+        "/admin/mqadmin/topic/add/",
+        {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6, "message_type": "NORMAL"},
     )
     assert answer.status_code == 302, answer.content
-    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False)]
+    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False, "NORMAL")]
     (record,) = records()
     assert (record["action"], record["kind"], record["outcome"], record["name"], record["by"]) == (
         "create",
@@ -80,17 +82,39 @@ def test_a_name_that_is_a_path_or_taken_is_refused_in_the_form(cluster):
     admin = browser("superuser")
     for name in ("../x", "a b", "orders"):
         answer = admin.post(
-            "/admin/mqadmin/topic/add/", {"name": name, "read_queues": 4, "write_queues": 4, "perm": 6}
+            "/admin/mqadmin/topic/add/",
+            {"name": name, "read_queues": 4, "write_queues": 4, "perm": 6, "message_type": "NORMAL"},
         )
         assert answer.status_code == 200, name
     assert cluster.asked == []
     assert records() == []
 
 
+def test_the_form_offers_the_types_of_messages_that_the_broker_takes(cluster, monkeypatch):
+    admin = browser("superuser")
+    page = admin.get("/admin/mqadmin/topic/add/").content.decode()
+    assert all(
+        f'<option value="{kind}"' in page for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+    )
+    assert '<option value="LITE"' not in page
+    posted = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6, "message_type": "LITE"}
+    assert admin.post("/admin/mqadmin/topic/add/", posted).status_code == 200 and cluster.asked == []
+    assert admin.post("/admin/mqadmin/topic/add/", posted | {"message_type": "FIFO"}).status_code == 302
+    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False, "FIFO")]
+
+    def refuse(*_arguments, **_values):
+        raise Problem("invalid", "MIXED message type is not supported.")
+
+    monkeypatch.setattr(cluster.topics, "create", refuse)
+    answer = admin.post("/admin/mqadmin/topic/add/", posted | {"message_type": "MIXED"})
+    assert answer.status_code == 400 and "MIXED message type is not supported." in answer.content.decode()
+
+
 def test_only_what_changed_is_sent(cluster):
     admin = browser("superuser")
     answer = admin.post(
-        "/admin/mqadmin/topic/orders/change/", {"read_queues": 8, "write_queues": 12, "perm": 6}
+        "/admin/mqadmin/topic/orders/change/",
+        {"read_queues": 8, "write_queues": 12, "perm": 6, "message_type": "NORMAL"},
     )
     assert answer.status_code == 302
     assert cluster.asked == [("update_topic", "orders", {"write_queues": 12})]
@@ -173,7 +197,8 @@ def test_what_belongs_to_the_system_can_be_looked_at_only(cluster):
     assert admin.get("/admin/mqadmin/topic/TBW102/change/").status_code == 200
     assert (
         admin.post(
-            "/admin/mqadmin/topic/TBW102/change/", {"read_queues": 1, "write_queues": 1, "perm": 6}
+            "/admin/mqadmin/topic/TBW102/change/",
+            {"read_queues": 1, "write_queues": 1, "perm": 6, "message_type": "NORMAL"},
         ).status_code
         == 403
     )
@@ -215,7 +240,7 @@ def test_each_role_may_what_it_may(cluster):
     for client in (viewer, operator, admin):
         assert client.get("/admin/mqadmin/topic/").status_code == 200
     assert outsider.get("/admin/mqadmin/topic/").status_code == 302
-    made = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6}
+    made = {"name": "fresh", "read_queues": 4, "write_queues": 4, "perm": 6, "message_type": "NORMAL"}
     assert viewer.post("/admin/mqadmin/topic/add/", made).status_code == 403
     assert operator.post("/admin/mqadmin/topic/add/", made).status_code == 403
     assert [(record["outcome"], record["detail"]["role"]) for record in records()] == [

@@ -293,7 +293,7 @@ async def test_names_that_are_paths_or_strange_are_refused_at_every_entrance(clu
 async def test_creating_a_topic_leaves_one_audit_record_with_who_and_what(cluster, local):
     assert (await _post(local, "/api/v1/topics", {"name": "orders"})).json()["code"] == "conflict"
     await _post(local, "/api/v1/topics", {"name": "fresh", "read_queues": 4, "write_queues": 4})
-    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False)]
+    assert cluster.asked == [("create_topic", "fresh", 4, 4, 6, False, "NORMAL")]
     records = (await local.get("/api/v1/audit")).json()["items"]
     assert len(records) == 1
     assert records[0]["by"].startswith("local:")
@@ -304,6 +304,19 @@ async def test_creating_a_topic_leaves_one_audit_record_with_who_and_what(cluste
         "done",
     )
     assert records[0]["detail"]["after"]["read_queues"] == 4
+
+
+async def test_a_topic_has_the_type_of_messages_that_it_takes(cluster, local):
+    made = {"name": "fresh", "message_type": "FIFO"}
+    await _post(local, "/api/v1/topics", made)
+    assert cluster.asked == [("create_topic", "fresh", 8, 8, 6, False, "FIFO")]
+    refused = await _post(local, "/api/v1/topics", made | {"message_type": "LITE"})
+    assert refused.status_code == 422 and "message_type" in refused.content.decode()
+    changed = await local.patch(
+        "/api/v1/topics/orders", {"message_type": "DELAY"}, content_type="application/json"
+    )
+    assert changed.status_code == 200 and changed.json()["message_type"] == "NORMAL", "the fake keeps its own"
+    assert cluster.asked[1:] == [("update_topic", "orders", {"message_type": "DELAY"})]
 
 
 async def test_deleting_needs_the_name_once_more(cluster, local):

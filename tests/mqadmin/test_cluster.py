@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 import threading
 import time
 import zlib
@@ -24,9 +25,11 @@ from broker_store.formats import record
 from broker_store.formats.names import check_topic
 from broker_store.messages import Message
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
+from broker_store.protocol.grpc.v2.definition_pb2 import MessageType
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from broker_store.server.broker import Broker
+from broker_store.server.grpc.routes import accepted_types
 from broker_store.server.parts import build_parts
 from broker_store.sql92.property_filter import filter_of
 from broker_store.units import document_of, fields_of
@@ -490,6 +493,30 @@ async def test_topics_are_created_changed_and_deleted(cluster):
         cluster.topics.detail("payments")
     with pytest.raises(Problem):
         cluster.topics.delete("TBW102")
+
+
+async def test_the_type_of_messages_of_a_topic_is_set_and_changed(cluster, process):
+    cluster.topics.create("steps", 2, 2, 6, False, "FIFO")
+    cluster.topics.create("plain", 2, 2, 6, False)
+    facts = cluster.topics.detail("steps")
+    assert (facts.message_type, facts.attributes) == ("FIFO", {"message.type": "FIFO"})
+    assert accepted_types(process.parts.topics.get("steps")) == (MessageType.FIFO,)
+    facts = cluster.topics.detail("plain")
+    assert (facts.message_type, facts.attributes) == ("NORMAL", {})
+    cluster.topics.update("plain", message_type="TRANSACTION")
+    cluster.topics.update("plain", write_queues=3)
+    facts = cluster.topics.detail("plain")
+    assert (facts.message_type, facts.write_queues) == ("TRANSACTION", 3)
+    for kind, sentence in (
+        ("MIXED", "MIXED message type is not supported."),
+        ("PRIORITY", "PRIORITY message type is not supported: "),
+    ):
+        with pytest.raises(Problem, match=re.escape(sentence)):
+            cluster.topics.create("mixed", 2, 2, 6, False, kind)
+        with pytest.raises(Problem, match=re.escape(sentence)):
+            cluster.topics.update("plain", message_type=kind)
+    assert "mixed" not in cluster.topics.names()
+    assert cluster.topics.detail("plain").message_type == "TRANSACTION"
 
 
 async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere(cluster):

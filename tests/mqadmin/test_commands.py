@@ -129,12 +129,14 @@ async def test_topics_are_listed_made_changed_and_deleted(cluster, tmp_path):
         assert len(json.loads(await run(tmp_path, "topic", "list", "--json", "--kind", "dlq"))) == 1
         with pytest.raises(CommandError, match="conflict"):
             await run(tmp_path, "topic", "create", "orders")
-        await run(tmp_path, "topic", "update", "orders", "--queues", "12", "--perm", "r")
+        await run(tmp_path, "topic", "update", "orders", "--queues", "12", "--perm", "r", "--type", "FIFO")
         assert cluster.asked[-1] == (
             "update_topic",
             "orders",
-            {"read_queues": 12, "write_queues": 12, "perm": 4},
+            {"read_queues": 12, "write_queues": 12, "perm": 4, "message_type": "FIFO"},
         )
+        with pytest.raises(CommandError, match="invalid choice: 'LITE'"):
+            await run(tmp_path, "topic", "create", "light", "--type", "LITE")
         with pytest.raises(CommandError, match="confirm"):
             await run(tmp_path, "topic", "delete", "orders")
         await run(tmp_path, "topic", "delete", "orders", "--confirm", "orders")

@@ -250,8 +250,10 @@ class FakeTopics(_Part):
             ],
         )
 
-    def create(self, name, read_queues, write_queues, perm, order):
-        self._cluster.asked.append(("create_topic", name, read_queues, write_queues, perm, order))
+    def create(self, name, read_queues, write_queues, perm, order, message_type="NORMAL"):
+        self._cluster.asked.append(
+            ("create_topic", name, read_queues, write_queues, perm, order, message_type)
+        )
 
     def update(self, name, **changes):
         self._cluster.asked.append(("update_topic", name, changes))
@@ -268,6 +270,7 @@ class FakeTopics(_Part):
             write_queues=queues,
             perm=6,
             order=False,
+            message_type="NORMAL",
             messages=messages,
             in_per_s=into,
             out_per_s=out,

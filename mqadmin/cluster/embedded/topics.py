@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
+from broker_store.formats.topics import MIXED, NORMAL
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.topics import forget_topic
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
+from broker_store.server.topic_attributes import MESSAGE_TYPE, check_message_type
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded import write_routes
@@ -95,6 +98,7 @@ class EmbeddedTopics(Topics):
             write_queues=config.write_queues,
             perm=config.perm,
             order=config.order,
+            message_type=config.attributes.get(MESSAGE_TYPE, NORMAL),
             messages=sum(
                 store.reads.max_offset(config.name, queue_id) - store.reads.min_offset(config.name, queue_id)
                 for queue_id in store.queue_ids(config.name)
@@ -145,16 +149,38 @@ class EmbeddedTopics(Topics):
             last_store_ms=reads.times.last_store_time(topic, queue_id),
         )
 
-    def create(self, name: str, read_queues: int, write_queues: int, perm: int, order: bool) -> None:
+    def create(
+        self,
+        name: str,
+        read_queues: int,
+        write_queues: int,
+        perm: int,
+        order: bool,
+        message_type: str = NORMAL,
+    ) -> None:
         self._check_not_system(name)
-        self._host.parts.topics.put(
-            TopicConfig(names.check_topic(name), read_queues, write_queues, perm, order=order)
-        )
+        config = TopicConfig(names.check_topic(name), read_queues, write_queues, perm, order=order)
+        if message_type != NORMAL:
+            config = self._of_type(config, message_type)
+        self._host.parts.topics.put(config)
 
     def update(self, name: str, **changes: Any) -> None:
         self._check_not_system(name)
         parts = self._host.parts
-        parts.topics.put(replace(config_of(parts, name), **changes))
+        message_type = changes.pop("message_type", None)
+        config = replace(config_of(parts, name), **changes)
+        parts.topics.put(config if message_type is None else self._of_type(config, message_type))
+
+    def _of_type(self, config: TopicConfig, message_type: str) -> TopicConfig:
+        """Return the settings with another type of messages. Raises Problem with the sentence that the
+        broker port has for a type that it refuses."""
+        attributes = {**config.attributes, MESSAGE_TYPE: message_type}
+        try:
+            check_message_type(attributes, self._host.parts.settings.enable_mixed_message_type)
+        except Refusal as refusal:
+            hint = "MIXED needs the setting enableMixedMessageType" if message_type == MIXED else None
+            raise Problem("invalid", refusal.remark, hint) from None
+        return replace(config, attributes=attributes)
 
     def delete(self, name: str) -> None:
         self._check_not_system(name)

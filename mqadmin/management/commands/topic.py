@@ -3,6 +3,7 @@
 from django.core.management.base import CommandError
 
 from broker_store.broker.topics import MAX_QUEUES
+from broker_store.formats.topics import SERVED_TYPES
 from broker_store.units import fact_of
 from mqadmin.facts.topics import Topic
 from mqadmin.management.base import BrokerCommand
@@ -26,6 +27,12 @@ class Command(BrokerCommand):
             parser.add_argument("--write-queues", type=int, help="number of queues that are written")
             parser.add_argument("--perm", choices=PERMISSIONS, help="r: read, w: write, rw: both")
             parser.add_argument("--order", choices=("yes", "no"))
+            parser.add_argument(
+                "--type",
+                choices=SERVED_TYPES,
+                help="the messages that gRPC clients may send to it (NORMAL if none is given). MIXED: all; "
+                "it needs the setting enableMixedMessageType",
+            )
         delete = add("delete", "delete a topic and its messages")
         delete.add_argument("topic")
         delete.add_argument("--confirm", metavar="NAME", help="the topic's name again")
@@ -36,6 +43,7 @@ class Command(BrokerCommand):
         columns = {
             "name": "TOPIC",
             "kind": "KIND",
+            "message_type": "TYPE",
             "read_queues": "READ",
             "write_queues": "WRITE",
             "messages": "MESSAGES",
@@ -62,7 +70,7 @@ class Command(BrokerCommand):
         self.show(
             changed,
             f"Topic {topic.name}: {topic.read_queues} queues to read, {topic.write_queues} to write, "
-            f"permission {topic.perm}.",
+            f"permission {topic.perm}, {topic.message_type} messages.",
         )
 
     def do_delete(self, options) -> None:
@@ -70,7 +78,7 @@ class Command(BrokerCommand):
             broker.delete(f"/topics/{segment(options['topic'])}", confirm=options["confirm"])
         self.show({"deleted": options["topic"]}, f"Topic {options['topic']} is deleted.")
 
-    def _settings(self, options) -> dict[str, int | bool]:
+    def _settings(self, options) -> dict[str, int | bool | str]:
         for name in ("queues", "read_queues", "write_queues"):
             if options[name] is not None and not 1 <= options[name] <= MAX_QUEUES:
                 raise CommandError(
@@ -81,5 +89,6 @@ class Command(BrokerCommand):
             "write_queues": options["write_queues"] or options["queues"],
             "perm": PERMISSIONS.get(options["perm"]),
             "order": None if options["order"] is None else options["order"] == "yes",
+            "message_type": options["type"],
         }
         return {name: value for name, value in settings.items() if value is not None}

@@ -18,7 +18,7 @@ from mqadmin.cluster.current import current_cluster
 from mqadmin.views.topics.facts import find, found_topic
 
 router = Router()
-CONFIG_FIELDS = ("read_queues", "write_queues", "perm", "order")
+CONFIG_FIELDS = ("read_queues", "write_queues", "perm", "order", "message_type")
 
 
 @router.get("/topics", response=schemas.Topics)
