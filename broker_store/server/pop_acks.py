@@ -89,7 +89,7 @@ class PopAcks:
         topic = topic_of(ack.topic, ack.group, ack.kind)
         self._check_queue(topic, ack.group, ack.queue_id, remote)
         self._check_revive_queue(ack.revive_queue)
-        self._check_group(ack.group)
+        self.check_group(ack.group)
         reads = self._parts.store.reads
         low, high = reads.min_offset(topic, ack.queue_id), reads.max_offset(topic, ack.queue_id)
         offsets = [ack.start_offset + diff for diff in ack.diffs]
@@ -171,11 +171,13 @@ class PopAcks:
 
     def is_visible(self, popped: Popped) -> bool:
         """Return whether a message is known not to be invisible to its group by its receipt: it was
-        acknowledged or changed, came again, or was never popped so. Not for what was popped in order."""
-        parts = self._parts
+        acknowledged or changed, came again, or was never popped so."""
+        parts, receipt = self._parts, popped.receipt
+        if receipt.is_order:
+            return not parts.ordered.is_invisible(popped.place, popped.offset, receipt.pop_ms)
         in_flight, key = parts.revive_log.in_flight, popped.target.key
         return (
-            not in_flight.is_invisible(key, popped.offset, popped.receipt.revive_queue)
+            not in_flight.is_invisible(key, popped.offset, receipt.revive_queue)
             and parts.revive.backlog_is_read
             and not in_flight.doubt(popped.group, parts.clock())
         )
@@ -191,9 +193,10 @@ class PopAcks:
                 "receipt of another broker",
             )
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=is_after)
-        self._check_group(popped.group)
+        self.check_group(popped.group)
 
-    def _check_group(self, group: str) -> None:
+    def check_group(self, group: str) -> None:
+        """Raise Refusal for a group that does not exist, NameError_ for a name that no group may have."""
         if self._parts.groups.get(group) is None:
             check_group(group)
             raise no_group(group)

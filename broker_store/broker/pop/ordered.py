@@ -198,6 +198,11 @@ class OrderedQueues:
         info = self.state(place)
         return info if info is not None and info.pop_ms == pop_ms else None
 
+    def is_invisible(self, place: Place, offset: int, pop_ms: int) -> bool:
+        """Return whether a pop gave the message, and it is not acknowledged since."""
+        info = self._of_pop(place, pop_ms)
+        return info is not None and offset in info.left()
+
     def change(self, place: Place, offset: int, pop_ms: int, visible_ms: int) -> Changed:
         """Note when a message of a pop is visible again."""
         info = self._of_pop(place, pop_ms)

@@ -129,8 +129,9 @@ class Acks:
         self._acks.change_invisible_time(handle.popped, invisible_ms, call.channel.remote, changed)
 
     def forward(self, call: Call, request: ForwardMessageToDeadLetterQueueRequest) -> None:
-        """Make a message a dead letter of its group. Raises Refused."""
+        """Make a message a dead letter of its group. Raises Refused and Refusal."""
         topic, group = self._names(request.topic, request.group)
+        self._acks.check_group(group)
         handle = self._handle(call, request.receipt_handle, topic, group)
         self._dead_letters.forward(
             handle,

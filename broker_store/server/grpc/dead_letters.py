@@ -49,14 +49,17 @@ class DeadLetters:
         if found is None:
             done(Status(code=Code.INTERNAL_SERVER_ERROR, message="the message could not be read"))
             return
+        popped = handle.popped
         (raw,) = found
         stored = None if raw is None else record.decode(raw, check_crc=False)
-        popped = handle.popped
         place = (popped.topic, popped.queue_id, popped.offset)
         if stored is None or (stored.topic, stored.queue_id, stored.queue_offset) != place:
             done(
                 Status(code=Code.INVALID_RECEIPT_HANDLE, message="the message of the receipt handle is gone")
             )
+            return
+        if self._acks.is_visible(popped):
+            done(OK)  # it was given up or acknowledged before, or never given: no effect
             return
         self.forward_stored(handle, stored, remote, done)
 

@@ -897,6 +897,43 @@ async def test_a_forged_handle_makes_no_dead_letter(opened):
     assert port.harness.store.max_offset(DLQ, 0) == 0
 
 
+@pytest.mark.parametrize("first", ["forward", "ack"])
+async def test_a_message_that_is_not_invisible_makes_no_dead_letter_of_its_handle(opened, first):
+    port = await opened()
+    port.put(b"one", b"two")
+    one, two = [message.system_properties.receipt_handle for message in await received(port)]
+    ended = forward(port, one) if first == "forward" else ack(port, one)
+    assert (await ended).status.code == Code.OK
+    before = port.harness.store.max_offset(DLQ, 0)
+    for _ in range(2):
+        answer = await forward(port, one)
+        assert (answer.status.code, answer.status.message) == (Code.OK, "OK")
+    assert port.harness.store.max_offset(DLQ, 0) == before == (first == "forward")
+    assert (await forward(port, two)).status.code == Code.OK
+    assert port.harness.store.max_offset(DLQ, 0) == before + 1
+
+
+async def test_a_message_in_order_is_one_dead_letter(opened):
+    port, call = await ordered(opened)
+    port.put(b"0", b"1")
+    (message,) = await received(port, count=1)
+    for _ in range(2):
+        assert (await forward(port, message.system_properties.receipt_handle)).status.code == Code.OK
+    assert [dead.body for dead in port.harness.store.messages(DLQ, 0)] == [b"0"]
+    call.cancel()
+
+
+async def test_a_group_that_does_not_exist_has_no_dead_letters(opened):
+    port = await opened()
+    port.put(b"one")
+    (message,) = await received(port)
+    port.parts.groups.delete("CG")
+    handle = message.system_properties.receipt_handle
+    assert (await forward(port, handle)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+    assert port.parts.topics.get(DLQ) is None
+    assert (await ack(port, handle)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+
+
 async def test_a_message_that_was_given_too_often_becomes_a_dead_letter(opened):
     port = await opened()
     port.parts.groups.put(SubscriptionGroup("CG", retry_max_times=1))
