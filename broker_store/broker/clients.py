@@ -1,14 +1,14 @@
 """Connected clients: producers and consumers by group, from their heartbeats (docs/spec/remoting.md section
 3).
 
-This module uses a channel only as a key. A client is forgotten when its channel closes, or after
-`expired_after_ms` without a heartbeat. Whenever the members or topics of a consumer group change,
+This module uses a channel only as a key. The groups of each channel are known, so that its end costs no more
+than those. A client is forgotten when its channel closes, or after `expired_after_ms` without a heartbeat.
+Whenever the members or topics of a consumer group change,
 `on_group_changed(group)` is called, so that the members distribute the queues again.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -65,6 +65,14 @@ class ConsumerGroup:
         return next((member for member in self.members.values() if member.client_id == client_id), None)
 
 
+@dataclass(slots=True)
+class _Memberships:
+    """The names of the groups that a channel is a member of."""
+
+    producers: dict[str, None] = field(default_factory=dict)
+    consumers: dict[str, None] = field(default_factory=dict)
+
+
 class Clients:
     """The groups of producers and consumers that are online."""
 
@@ -80,6 +88,10 @@ class Clients:
         self._expired_after_ms = expired_after_ms
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ClientChannel, Client]] = {}
+        # The groups of each channel, in the order in which it joined them. A heartbeat, `unregister`,
+        # `channel_closed` and `scan` keep these in step with the members above.
+        self._groups_of: dict[ClientChannel, _Memberships] = {}
+        self._memberships = 0
         self.on_group_changed: Callable[[ConsumerGroup], None] = lambda group: None
         self.on_group_gone: Callable[[str], None] = lambda group: None  # its last client has left
         # (group, joined, left, number of members). Called also for the last member that leaves.
@@ -104,8 +116,28 @@ class Clients:
             changed |= self._consumer_beat(consumer, wanted, client, heartbeat)
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
+            if channel not in members:
+                self._note(channel).producers[group] = None
+                self._memberships += 1
             members[channel] = Client(heartbeat.client_id, channel, language, version, now_ms)
         return changed
+
+    def _note(self, channel: ClientChannel) -> _Memberships:
+        groups = self._groups_of.get(channel)
+        if groups is None:
+            groups = self._groups_of[channel] = _Memberships()
+        return groups
+
+    def _forget(self, channel: ClientChannel, *, producer: str | None = None, consumer: str = "") -> None:
+        """Note that a channel has left a group of producers, or one of consumers."""
+        groups = self._groups_of[channel]
+        if producer is not None:
+            del groups.producers[producer]
+        else:
+            del groups.consumers[consumer]
+        self._memberships -= 1
+        if not groups.producers and not groups.consumers:
+            del self._groups_of[channel]
 
     def _check_room(self, channel: ClientChannel, heartbeat: Heartbeat) -> None:
         new = sum(channel not in self._producers.get(group, ()) for group in heartbeat.producers)
@@ -115,9 +147,7 @@ class Clients:
         )
         if not new:
             return
-        taken = sum(map(len, self._producers.values())) + sum(
-            len(group.members) for group in self._consumers.values()
-        )
+        taken = self._memberships
         if taken + new > self._max_memberships:
             raise TooManyClientsError(
                 f"no room for {new} more memberships: there are {taken}", taken, self._max_memberships
@@ -136,6 +166,9 @@ class Clients:
         group.consume_from_where = data.consume_from_where
         known = group.members.get(client.channel)
         joined = known is None or known.client_id != client.client_id
+        if known is None:
+            self._note(client.channel).consumers[group.name] = None
+            self._memberships += 1
         group.members[client.channel] = client
         differs = group.fingerprint != heartbeat.fingerprint or heartbeat.fingerprint == 0
         group.fingerprint = heartbeat.fingerprint
@@ -150,22 +183,27 @@ class Clients:
         self, channel: ClientChannel, client_id: str, producer_group: str | None, consumer_group: str | None
     ) -> None:
         """Remove a client from groups, at its request."""
-        members = self._producers.get(producer_group or "")
-        if members and channel in members:
-            del members[channel]
-            if not members:
-                del self._producers[producer_group or ""]
+        self._leave_producers(producer_group or "", channel)
         group = self._consumers.get(consumer_group or "")
         if group and channel in group.members and group.members[channel].client_id == client_id:
             self._leave(group, [channel])
 
     def channel_closed(self, channel: ClientChannel) -> None:
-        for name, members in list(self._producers.items()):
-            if members.pop(channel, None) is not None and not members:
-                del self._producers[name]
-        for group in list(self._consumers.values()):
-            if channel in group.members:
-                self._leave(group, [channel])
+        groups = self._groups_of.get(channel)
+        if groups is None:
+            return
+        for name in list(groups.producers):
+            self._leave_producers(name, channel)
+        for name in list(groups.consumers):
+            self._leave(self._consumers[name], [channel])
+
+    def _leave_producers(self, name: str, channel: ClientChannel) -> None:
+        members = self._producers.get(name)
+        if members is None or members.pop(channel, None) is None:
+            return
+        self._forget(channel, producer=name)
+        if not members:
+            del self._producers[name]
 
     def scan(self, now_ms: int) -> list[ClientChannel]:
         """Forget clients without a heartbeat for too long; return their channels, which the caller closes."""
@@ -173,10 +211,8 @@ class Clients:
         gone: dict[ClientChannel, None] = {}
         for name, members in list(self._producers.items()):
             for channel in _silent(members, oldest_ms):
-                del members[channel]
+                self._leave_producers(name, channel)
                 gone[channel] = None
-            if not members:
-                del self._producers[name]
         for group in list(self._consumers.values()):
             silent = _silent(group.members, oldest_ms)
             gone.update(dict.fromkeys(silent))
@@ -185,7 +221,10 @@ class Clients:
         return list(gone)
 
     def _leave(self, group: ConsumerGroup, channels: Iterable[ClientChannel]) -> None:
-        gone = [group.members.pop(channel).client_id for channel in channels]
+        gone = []
+        for channel in channels:
+            gone.append(group.members.pop(channel).client_id)
+            self._forget(channel, consumer=group.name)
         self.on_members_changed(group.name, [], gone, len(group.members))
         if not group.members:
             del self._consumers[group.name]
@@ -232,11 +271,14 @@ class Clients:
         return found.subscriptions.get(topic) if found else None
 
     def id_on(self, channel: ClientChannel) -> str | None:
-        """Return the id of the client on a channel if it has sent a heartbeat. Scans all groups."""
-        groups = itertools.chain(
-            self._producers.values(), (group.members for group in self._consumers.values())
-        )
-        return next((members[channel].client_id for members in groups if channel in members), None)
+        """Return the id of the client on a channel if it has sent a heartbeat."""
+        groups = self._groups_of.get(channel)
+        if groups is None:
+            return None
+        for name in groups.producers:
+            return self._producers[name][channel].client_id
+        name = next(iter(groups.consumers))
+        return self._consumers[name].members[channel].client_id
 
     def name_of(self, channel: ClientChannel, group: str) -> str:
         """Return the id of the client of a consumer group on a channel; its address if it sent no

@@ -1,5 +1,7 @@
 """broker.clients: connected clients."""
 
+import random
+
 import pytest
 
 from broker_store.broker.clients import EXPIRED_AFTER_MS, Clients, TooManyClientsError
@@ -112,3 +114,64 @@ def test_memberships_are_bounded_all_together():
     with pytest.raises(TooManyClientsError):
         beat(clients, "ch2", "c2")
     assert clients.consumer_group("g").client_ids() == ["c1"]
+
+
+class Unwalked(dict):
+    """A table in which entries are only looked up."""
+
+    def __iter__(self):
+        raise AssertionError("all groups were walked")
+
+    keys = values = items = __iter__
+
+
+def test_the_end_of_a_channel_costs_its_own_groups_and_no_others(clients):
+    for number in range(100):
+        beat(clients, f"ch{number}", f"c{number}", group=f"g{number}", producers=(f"p{number}", "shared"))
+    clients._producers, clients._consumers = Unwalked(clients._producers), Unwalked(clients._consumers)
+    assert clients.id_on("ch7") == "c7" and clients.id_on("other") is None
+    clients.channel_closed("ch7")
+    clients.channel_closed("other")
+    assert clients.id_on("ch7") is None
+    assert clients.producers("p7") == [] and clients.consumer_group("g7") is None
+    assert len(clients.producers("shared")) == 99 and clients.consumer_group("g8") is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_groups_of_each_channel_are_those_that_have_it(clients, seed):
+    chance = random.Random(seed)
+    now_ms = 0
+    for _ in range(300):
+        now_ms += chance.randrange(20_000)
+        channel, name = f"ch{chance.randrange(6)}", str(chance.randrange(4))
+        match chance.randrange(5):
+            case 0 | 1:
+                producers = tuple(f"p{chance.randrange(4)}" for _ in range(chance.randrange(3)))
+                beat(
+                    clients,
+                    channel,
+                    f"c{chance.randrange(3)}",
+                    "g" + name,
+                    producers=producers,
+                    now_ms=now_ms,
+                )
+            case 2:
+                clients.unregister(channel, f"c{chance.randrange(3)}", "p" + name, "g" + name)
+            case 3:
+                clients.channel_closed(channel)
+            case 4:
+                clients.scan(now_ms)
+        wanted = {}
+        for kind, groups in (
+            ("p", clients._producers.items()),
+            ("c", [(group.name, group.members) for group in clients.consumer_groups()]),
+        ):
+            for group, members in groups:
+                for member in members:
+                    wanted.setdefault(member, set()).add((kind, group))
+        found = {
+            member: {("p", one) for one in groups.producers} | {("c", one) for one in groups.consumers}
+            for member, groups in clients._groups_of.items()
+        }
+        assert found == wanted
+        assert clients._memberships == sum(map(len, wanted.values()))

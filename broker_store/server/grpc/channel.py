@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 WINDOW_TIMEOUT_S = 60.0
 MAX_QUEUED_BYTES = 64 << 20
 MAX_RESUMED_PER_TURN = 32
-# Each costs at most the groups that its client is in.
+# Each costs the groups of its client, and a notice for each member of them.
 MAX_GIVEN_UP_PER_TURN = 32
 
 
@@ -180,6 +180,8 @@ class GrpcChannel(asyncio.Protocol):
                     handler.opened(self, stream)
                 case Finished():
                     handler.finished(self, stream)
+                case Reset() if stream.is_long:  # many may come at once
+                    self._give_up([stream])
                 case Reset():
                     handler.gone(stream)
         except GrpcError as error:
@@ -361,10 +363,13 @@ class GrpcChannel(asyncio.Protocol):
         `connection_lost`, which comes only when the client has read what was written before."""
         self.closed = True
         self._resumed.clear()
-        is_going_on = bool(self._given_up)
-        self._given_up.extend(self.connection.end())
-        if not is_going_on:
-            self._give_up_some()
+        self._give_up(self.connection.end())
+
+    def _give_up(self, streams: list[Stream]) -> None:
+        """Forget calls, MAX_GIVEN_UP_PER_TURN in each turn."""
+        if streams and not self._given_up:
+            self.loop.call_soon(self._give_up_some)
+        self._given_up.extend(streams)
 
     def _give_up_some(self) -> None:
         for _ in range(min(MAX_GIVEN_UP_PER_TURN, len(self._given_up))):

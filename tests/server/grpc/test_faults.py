@@ -325,3 +325,35 @@ async def test_each_call_of_a_connection_that_ends_is_forgotten_once(port, tls, 
     await until(lambda: not port.port.channels)
     assert sorted(set(gone)) == sorted(gone) and len(gone) == 43 + (end is _half_a_request)
     await nothing_is_left(port)
+
+
+async def test_many_calls_that_end_at_once_are_forgotten_in_turns(port, monkeypatch):
+    wire = await connect(port, False)
+    path = ROUTE.replace("QueryRoute", "Telemetry")
+    block = encode_fields([(name, path if name == ":path" else value) for name, value in FIELDS])
+    calls = [
+        frame_head(len(block), f.HEADERS, f.FLAG_END_HEADERS, 2 * number + 1) + block for number in range(600)
+    ]
+    wire.writer.write(PREFACE + settings_frame({}) + b"".join(calls))
+    await until(lambda: port.port.channels)
+    (channel,) = port.port.channels
+    service = channel.handler
+    await until(lambda: len(service._telemetry) == 600)
+    turn = [0]
+    most: dict[int, int] = {}
+    forget = service.gone
+
+    def gone(stream):
+        most[turn[0]] = most.get(turn[0], 0) + 1
+        forget(stream)
+
+    monkeypatch.setattr(service, "gone", gone)
+    wire.writer.write(b"".join(reset(2 * number + 1) for number in range(300)))
+    await wire.writer.drain()
+    for left in (300, 0):
+        while len(service._telemetry) > left:
+            turn[0] += 1
+            await asyncio.sleep(0)
+        if left:
+            wire.writer.transport.abort()
+    assert max(most.values()) <= 2 * channel_module.MAX_GIVEN_UP_PER_TURN and sum(most.values()) == 600
