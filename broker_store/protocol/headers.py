@@ -233,13 +233,13 @@ def read_long(name: str, text: str | None) -> int:
 
 
 def _read_number(name: str, text: str | None, end: int, expected: str) -> int:
-    # The length is bounded first: Python's int() takes quadratic time.
+    # The length is bounded first: Python's int() takes quadratic time. It also takes blanks and underscores,
+    # which Java's parseLong refuses.
     if text is None or len(text) > 20 or not text.isascii():
         raise FieldError(name, text, expected)
-    try:
-        number = int(text)
-    except ValueError:
-        raise FieldError(name, text, expected) from None
+    if not (text.isdigit() or (text[:1] in "+-" and text[1:].isdigit())):
+        raise FieldError(name, text, expected)
+    number = int(text)
     if not -end <= number < end:
         raise FieldError(name, text, expected)
     return number

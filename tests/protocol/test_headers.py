@@ -9,6 +9,7 @@ from broker_store.protocol.headers import (
     PullHeader,
     SendHeader,
     read_header,
+    read_long,
     read_pull,
     read_send,
     write_header,
@@ -143,6 +144,19 @@ def test_a_header_is_written_under_its_wire_names():
 def test_a_missing_or_wrong_field_is_refused(fields):
     with pytest.raises(FieldError):
         read_header(RequestCode.GET_MAX_OFFSET, fields)
+
+
+@pytest.mark.parametrize("text", ["1_0", " 1", "1 ", "1\n", "٣", "", "+", "-", "+-1", "1e3", "0x1"])
+def test_a_number_that_java_refuses_is_refused(text):
+    with pytest.raises(FieldError):
+        read_long("offset", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("+7", 7), ("-7", -7), ("007", 7), (str(-(1 << 63)), -(1 << 63))]
+)
+def test_a_number_that_java_reads_is_read(text, number):
+    assert read_long("offset", text) == number
 
 
 def test_a_missing_field_is_called_missing():

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from broker_store.errors import FieldError
 from broker_store.protocol.grpc.v2.definition_pb2 import Code
+from broker_store.protocol.headers import read_long
 from broker_store.protocol.pop import Receipt, read_receipt, topic_of, write_receipt
 from broker_store.server.grpc.statuses import Refused
 from broker_store.server.pop_acks import Popped
@@ -65,10 +66,11 @@ def read_handle(text: str, topic: str, group: str, broker_name: str, now_ms: int
         )
     try:
         receipt = read_receipt(receipt_text)
-        place = int(log_offset)
-    except (FieldError, ValueError):
+        place = read_long("log offset", log_offset)
+    except FieldError:
         raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt handle cannot be read", _CAUSE) from None
-    if receipt.offset is None or place < 0:
+    # Numbers are as this broker writes them, without a sign or leading zeros
+    if receipt.offset is None or place < 0 or f"{write_receipt(receipt)} {place}" != head:
         raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt handle cannot be read", _CAUSE)
     if receipt.broker_name != broker_name:
         raise Refused(

@@ -935,6 +935,26 @@ async def test_a_group_that_does_not_exist_has_no_dead_letters(opened):
     assert (await ack(port, handle)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
 
 
+@pytest.mark.parametrize("place", [1 << 63, (1 << 64) + 1, -1, "+0", "00", "0_0", "٣", "", "1e3"])
+async def test_a_handle_with_a_wrong_log_offset_is_refused(opened, place):
+    port = await opened()
+    port.put(b"one")
+    handle = write_handle(Handle(_receipt(port), place, "Orders", "CG"))
+    port.parts.groups.put(SubscriptionGroup("CG"))
+    assert (await forward(port, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await ack(port, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+
+
+@pytest.mark.parametrize("number", [1 << 63, "+0", "00", "0_0", "٣", ""])
+@pytest.mark.parametrize("field", ["start_offset", "queue_id", "offset"])
+async def test_a_handle_with_a_wrong_number_is_refused(opened, field, number):
+    port = await opened()
+    port.put(b"one")
+    port.parts.groups.put(SubscriptionGroup("CG"))
+    handle = write_handle(Handle(_receipt(port)._replace(**{field: number}), 0, "Orders", "CG"))
+    assert (await ack(port, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+
+
 async def test_a_message_that_was_given_too_often_becomes_a_dead_letter(opened):
     port = await opened()
     port.parts.groups.put(SubscriptionGroup("CG", retry_max_times=1))
