@@ -26,7 +26,7 @@ from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.http2.answers import Answers
 from broker_store.protocol.http2.budget import Budget
-from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
+from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
 from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, check_request
 from broker_store.protocol.http2.frames import (
     SETTINGS_ACK,
@@ -72,12 +72,19 @@ _NO_TABLE = b"\x20"
 
 
 class Connection(Answers):
-    """One connection. `is_long(path)` is true for requests whose bodies are given piece by piece."""
+    """One connection. `is_long(path)` is true for requests whose bodies are given piece by piece;
+    `max_body(path)` are the bytes that the body of another one may have."""
 
-    def __init__(self, is_long: Callable[[str], bool], now_s: float, scan: Scan = scan_frames):
+    def __init__(
+        self,
+        is_long: Callable[[str], bool],
+        now_s: float,
+        scan: Scan = scan_frames,
+        max_body: Callable[[str], int] = lambda path: MAX_BODY_BYTES,
+    ):
         super().__init__(now_s)
         self.failure: Http2Error | None = None
-        self._is_long = is_long
+        self._is_long, self._max_body = is_long, max_body
         self._scan = scan
         self._now_s = now_s
         self._out += [settings_frame(_OUR_SETTINGS), window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW)]
@@ -279,8 +286,9 @@ class Connection(Answers):
         self._open(number, flags, fields)
 
     def _open(self, number: int, flags: int, fields: Fields) -> None:
-        is_long = self._is_long(fields[":path"])
-        stream = Stream(number, fields, is_long, self._stream_window, STREAM_WINDOW)
+        path = fields[":path"]
+        is_long = self._is_long(path)
+        stream = Stream(number, fields, is_long, self._stream_window, STREAM_WINDOW, self._max_body(path))
         self.streams[number] = stream
         if is_long:
             self._events.append(Opened(stream))
@@ -332,14 +340,17 @@ class Connection(Answers):
         if stream.is_long:
             if payload:
                 self._events.append(Received(stream, payload))
-        else:
-            stream.received += len(payload)
-            self.buffered += len(payload)
-            if stream.received > MAX_BODY_BYTES:
-                raise Http2Error(
-                    ErrorCode.ENHANCE_YOUR_CALM, f"a request of more than {MAX_BODY_BYTES} bytes", number
-                )
-            stream.parts.append(payload)
+        elif not stream.is_too_large:
+            if stream.received + len(payload) > stream.max_body:
+                stream.is_too_large = True
+                stream.parts.clear()
+                self.buffered -= stream.received
+                stream.received = 0
+                self._events.append(TooLarge(stream, stream.max_body))
+            else:
+                stream.received += len(payload)
+                self.buffered += len(payload)
+                stream.parts.append(payload)
         if ends:
             self._request_complete(stream)
 
@@ -357,6 +368,8 @@ class Connection(Answers):
             self._events.append(Finished(stream))
             return
         self._unfinished.pop(stream.id, None)
+        if stream.is_too_large:
+            return
         parts, stream.parts = stream.parts, []
         self.buffered -= stream.received
         stream.received = 0

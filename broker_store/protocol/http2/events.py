@@ -40,4 +40,12 @@ class Reset(NamedTuple):
     code: int
 
 
-Event = Request | Opened | Received | Finished | Reset
+class TooLarge(NamedTuple):
+    """A request has a longer body than its path may have. It is not kept, and the stream waits for its
+    answer."""
+
+    stream: Stream
+    limit: int
+
+
+Event = Request | Opened | Received | Finished | Reset | TooLarge

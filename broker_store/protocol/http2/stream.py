@@ -12,13 +12,15 @@ class Stream:
 
     __slots__ = (
         "id", "fields", "is_long", "parts", "received", "window", "credit", "unacknowledged", "has_request",
-        "has_answer", "queue", "trailers", "waits",
+        "has_answer", "queue", "trailers", "waits", "max_body", "is_too_large",
     )  # fmt: skip
 
-    def __init__(self, number: int, fields: Fields, is_long: bool, window: int, credit: int):
+    def __init__(self, number: int, fields: Fields, is_long: bool, window: int, credit: int, max_body: int):
         self.id = number
         self.fields = fields
         self.is_long = is_long  # its request is given piece by piece
+        self.max_body = max_body  # bytes, of a request that is given whole
+        self.is_too_large = False
         self.parts: list[bytes] = []  # of the body, until it is complete
         self.received = 0  # bytes that are kept of the body
         self.window = window  # bytes that may be sent

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from broker_store.kernels.http2_frames import scan_frames
-from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, failed, with_prefix
+from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed, with_prefix
 from broker_store.protocol.http2.connection import Connection
-from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
+from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
 from broker_store.protocol.http2.stream import Stream
 from broker_store.protocol.tls import HANDSHAKE
 from broker_store.server.channel import (
@@ -55,6 +55,9 @@ class GrpcHandler(Protocol):
 
     def is_long(self, path: str) -> bool:
         """Return whether the messages of a call are handled as they come, before the call ends."""
+
+    def max_body(self, path: str) -> int:
+        """Return how many bytes a call with one message may have."""
 
     def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
         """Answer a call that has one message, now or later. Raises GrpcError."""
@@ -103,7 +106,7 @@ class GrpcChannel(asyncio.Protocol):
         self.listener = listener
         self.loop = asyncio.get_running_loop()
         self.last_s = self.loop.time()
-        self.connection = Connection(handler.is_long, self.last_s, scan_frames)
+        self.connection = Connection(handler.is_long, self.last_s, scan_frames, handler.max_body)
         self.transport: asyncio.Transport | TlsTransport | None = None
         self.tls: TlsTransport | None = None
         self.closed = False
@@ -174,6 +177,10 @@ class GrpcChannel(asyncio.Protocol):
             match event:
                 case Request():
                     handler.call(self, stream, event.body)
+                case TooLarge():
+                    text = f"a request of more than {event.limit} bytes"
+                    self.listener.refused("large request", limit=event.limit, who=self.remote, said=text)
+                    self.fail(stream, GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text))
                 case Received():
                     handler.received(self, stream, event.data)
                 case Opened():

@@ -34,6 +34,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     ReceiveMessageResponse,
     SendMessageRequest,
 )
+from broker_store.protocol.http2.connection import MAX_BODY_BYTES
 from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc.acks import Acks
 from broker_store.server.grpc.call import Call
@@ -55,6 +56,9 @@ from broker_store.server.router import Router
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/grpc"
+# Of a call that sends no messages: it is parsed before it is checked, which takes seconds for a large one.
+# The largest legal one acknowledges 1,024 messages, with 1 KiB for each.
+MAX_SMALL_BODY_BYTES = 1 << 20
 
 
 class _Method(NamedTuple):
@@ -66,6 +70,7 @@ class _Method(NamedTuple):
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 _PREFIX = f"/{_SERVICE.full_name}/"
 TELEMETRY = f"{_PREFIX}Telemetry"
+SEND_MESSAGE = f"{_PREFIX}SendMessage"
 _METHODS = {
     _PREFIX + method.name: _Method(
         method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
@@ -118,6 +123,9 @@ class Service:
 
     def is_long(self, path: str) -> bool:
         return path == TELEMETRY
+
+    def max_body(self, path: str) -> int:
+        return MAX_BODY_BYTES if path == SEND_MESSAGE else MAX_SMALL_BODY_BYTES
 
     def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
         """Answer a call that has one message. Raises GrpcError."""

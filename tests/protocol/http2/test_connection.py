@@ -14,7 +14,7 @@ from broker_store.kernels.http2_frames import scan_frames as compiled_scan
 from broker_store.protocol.http2 import connection as limits
 from broker_store.protocol.http2.answers import IDLE_FRAMES_PER_S, MAX_IDLE_FRAMES
 from broker_store.protocol.http2.connection import PREFACE, Connection
-from broker_store.protocol.http2.events import Request, Reset
+from broker_store.protocol.http2.events import Request, Reset, TooLarge
 from broker_store.protocol.http2.fields import encode_fields
 from broker_store.protocol.http2.frames import frame_head, scan_frames, settings_frame
 from tests.protocol.http2.peer import FIELDS, HEAD, LONG, TRAILERS, Client, Server
@@ -297,12 +297,18 @@ def test_more_data_than_the_window_ends_the_stream(monkeypatch):
     assert server.connection.kept == 0
 
 
-def test_a_request_above_the_largest_is_ended(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_BODY_BYTES", 1_000)
+def test_a_request_above_the_largest_is_not_kept_and_waits_for_its_answer():
     server = Server()
-    out = server.receive(OPEN + frame(f.DATA, 0, 1, bytes(600)) + frame(f.DATA, 1, 1, bytes(600)))
-    assert frame(f.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.ENHANCE_YOUR_CALM)) in out
-    assert server.connection.buffered == 0
+    server.connection = Connection(LONG.__eq__, 0.0, max_body=lambda path: 1_000)
+    server.receive(OPEN + frame(f.DATA, 0, 1, bytes(600)))
+    assert server.connection.kept == 600
+    server.receive(frame(f.DATA, 0, 1, bytes(600)) + frame(f.DATA, 1, 1, bytes(600)))
+    (event,) = server.events
+    assert event == TooLarge(server.connection.streams[1], 1_000) and server.connection.kept == 0
+    server.connection.refuse(event.stream, TRAILERS)
+    assert server.connection.streams == {} and server.connection.failure is None
+    server.receive(headers(3, f.FLAG_END_HEADERS) + frame(f.DATA, 1, 3, bytes(1_000)))
+    assert server.events[1].body == bytes(1_000)
 
 
 def many_fields(stream: int) -> bytes:

@@ -443,3 +443,19 @@ async def test_a_port_that_closes_answers_what_came(opened):
     assert (await port.call("QueryRoute", route())).status.code == Code.OK
     await port.port.close()
     assert port.port.channels == set()
+
+
+async def test_a_large_request_that_sends_no_message_ends_its_call_before_it_is_read(opened, monkeypatch):
+    port = await opened()
+    assert (await port.call("QueryRoute", route("O" * 1_000_000))).status.code == Code.ILLEGAL_TOPIC
+    (connection,) = port.port.channels
+    called = []
+    call = connection.handler.call
+    monkeypatch.setattr(connection.handler, "call", lambda *given: called.append(1) or call(*given))
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await port.call("QueryRoute", route("O" * 5_000_000))
+    assert failed.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and called == []
+    assert failed.value.details() == "a request of more than 1048576 bytes"
+    assert port.parts.statistics.refusals.counts()["large request"] == 1
+    assert (await port.send(message(bytes(3 << 20)))).status.code == Code.OK
+    assert not connection.closed and connection.connection.streams == {} and port.port.kept_bytes == 0
