@@ -16,6 +16,7 @@ from typing import NamedTuple
 from broker_store.broker.filters import FilterError
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.formats import record
+from broker_store.formats.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
 from broker_store.protocol.codes import RequestCode
@@ -184,8 +185,18 @@ class Receives:
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"Expression can't be null! {kind}", "expression")
         try:
             parse_subscription(topic.name, expression.expression or "*", kind)
-        except FilterError:
-            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error", "expression") from None
+        except FilterError as error:
+            # Apache's sentence is about tags; of another expression only the length is checked
+            text = "subString split error" if kind == "TAG" else f"{kind}: {error}"
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, text, "expression") from None
+        if len(request.attempt_id) > MAX_ATTEMPT_ID:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"attempt_id must have at most {MAX_ATTEMPT_ID} characters",
+                "attempt id",
+                value=len(request.attempt_id),
+                limit=MAX_ATTEMPT_ID,
+            )
         perm = topic.perm & self._parts.settings.broker_permission
         if not perm & PERM_READ or not topic.read_queues:
             raise Refused(Code.FORBIDDEN, "no readable queue", "permission")

@@ -12,6 +12,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from broker_store.broker.filters import MAX_EXPRESSION_CHARACTERS
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.http2_frame import (
@@ -830,6 +831,25 @@ async def test_a_repeated_attempt_in_order_gets_its_messages_again(opened):
     assert (await ack(port, *handles)).status.code == Code.OK
     assert await nothing_is_left(port)
     call.cancel()
+
+
+async def test_an_attempt_id_that_is_too_long_is_an_error_of_the_client(opened):
+    port, call = await ordered(opened)
+    status = status_of(await port.receive(asked(attempt_id="a" * 256)))
+    assert (status.code, status.message) == (Code.BAD_REQUEST, "attempt_id must have at most 255 characters")
+    port.put(b"0")
+    assert [message.body for message in await received(port, attempt_id="a" * 255)] == [b"0"]
+    call.cancel()
+
+
+async def test_an_expression_that_is_too_long_is_refused_by_its_size(opened):
+    port = await opened()
+    long = "a" * (MAX_EXPRESSION_CHARACTERS + 1)
+    status = status_of(await port.receive(asked(expression=long, of=FilterType.SQL)))
+    assert status.code == Code.ILLEGAL_FILTER_EXPRESSION
+    assert status.message == f"SQL92: an expression of {len(long)} characters, most is {len(long) - 1}"
+    status = status_of(await port.receive(asked(expression=long)))
+    assert (status.code, status.message) == (Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
 
 
 async def test_an_offset_that_a_group_was_not_given_in_order_is_refused(opened):
