@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import logging
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from broker_store.engine.disk.disk import Disk
 from broker_store.errors import ConfigError
 
+log = logging.getLogger(__name__)
 FILE = "self-signed.pem"
 FOR_CLIENTS = "self-signed.crt"
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
@@ -65,13 +67,24 @@ class Certificate:
         Raises ConfigError, StoreError."""
         if self._given is not None:
             return self._load(*self._given)
-        if self._disk.read_file(self._own, MAX_FILE_BYTES) is None or self._ends_soon():
+        for_clients = self._own.with_name(FOR_CLIENTS)
+        if is_again := self._disk.exists(for_clients):
+            self._disk.size_of(for_clients)  # refused if it is no regular file
+        if why := self._why_made():
             self._disk.make_directory(self._own.parent)
             self._disk.replace_file(self._own, self_signed(self._names, self._clock()))
+            if is_again:
+                log.warning(
+                    "a new certificate was made, because %s %s: clients that trust the old one refuse the "
+                    "new one, give them tls/%s again",
+                    FILE,
+                    why,
+                    FOR_CLIENTS,
+                )
         context = self._load(self._own, self._own)
         if context is not None and self._loaded is not None:
             content = self._loaded.certificate
-            self._disk.replace_file(self._own.with_name(FOR_CLIENTS), content[content.index(_BEGIN) :])
+            self._disk.replace_file(for_clients, content[content.index(_BEGIN) :])
         return context
 
     def _load(self, certificate: Path, key: Path) -> ssl.SSLContext | None:
@@ -91,17 +104,20 @@ class Certificate:
         self._loaded = state
         return context
 
-    def _ends_soon(self) -> bool:
-        """Return whether the file has to be made again: its certificate ends soon, or cannot be used."""
+    def _why_made(self) -> str:
+        """Return why the file has to be made: it is missing, cannot be used, or its certificate ends soon;
+        "" if it is sound."""
+        if self._disk.read_file(self._own, MAX_FILE_BYTES) is None:
+            return "is missing"
         context = server_context()
         try:
             context.load_cert_chain(self._own, password=_no_password)
             context.load_verify_locations(self._own)
             (found,) = context.get_ca_certs()
             ends_ms = ssl.cert_time_to_seconds(str(found["notAfter"])) * 1_000
-        except (OSError, ValueError):
-            return True
-        return ends_ms - self._clock() < RENEWED_DAYS * _DAY_MS
+        except (OSError, ValueError) as error:
+            return f"cannot be used ({error!s:.200})"
+        return "ends soon" if ends_ms - self._clock() < RENEWED_DAYS * _DAY_MS else ""
 
 
 def server_context() -> ssl.SSLContext:

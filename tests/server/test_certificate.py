@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from broker_store.engine.disk.disk import Disk
-from broker_store.errors import ConfigError
+from broker_store.errors import ConfigError, DamagedStoreError
 from broker_store.server.certificate import (
     FILE,
     FOR_CLIENTS,
@@ -69,6 +69,35 @@ def test_a_file_that_cannot_be_used_is_made_again(tmp_path, content):
     (tmp_path / "tls" / FILE).write_bytes(content)
     made(tmp_path, Clock()).open()
     x509.load_pem_x509_certificate((tmp_path / "tls" / FILE).read_bytes())
+
+
+def test_a_new_certificate_in_the_place_of_another_is_told_with_its_reason(tmp_path, caplog):
+    clock, file = Clock(), tmp_path / "tls" / FILE
+    made(tmp_path, clock).open()
+    assert not caplog.records, "there was none that clients trust"
+    made(tmp_path, clock).open()
+    assert not caplog.records
+    for spoil, why in (
+        (lambda: file.write_bytes(b"nothing of PEM"), f"{FILE} cannot be used ("),
+        (file.unlink, f"{FILE} is missing: "),
+        (lambda: setattr(clock, "now_ms", NOW_MS + VALID_DAYS * DAY_MS), f"{FILE} ends soon: "),
+    ):
+        spoil()
+        made(tmp_path, clock).open()
+        (record,) = caplog.records
+        assert (
+            record.levelname == "WARNING" and f"a new certificate was made, because {why}" in record.message
+        )
+        assert "clients that trust the old one refuse the new one" in record.message
+        caplog.clear()
+
+
+@pytest.mark.parametrize("name", [FILE, FOR_CLIENTS])
+def test_a_directory_in_the_place_of_a_file_is_to_be_moved_out(tmp_path, name):
+    (tmp_path / "tls" / name).mkdir(parents=True)
+    with pytest.raises(DamagedStoreError, match=f"{name}: is no regular file. Move it out of the store"):
+        made(tmp_path, Clock()).open()
+    assert [path.name for path in (tmp_path / "tls").iterdir()] == [name]
 
 
 def test_a_given_certificate_is_used_and_read_again_when_it_was_replaced(tmp_path):
