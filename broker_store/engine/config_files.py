@@ -102,15 +102,26 @@ def _read(disk: Disk, path: Path, read: Callable[[str], object]) -> tuple[bytes 
     try:
         raw = disk.read_file(path)
         if not raw:
-            return raw, _MISSING if raw is None else "is empty", f"Put a sound copy in the place of {path}."
+            return raw, _MISSING if raw is None else "is empty", _advice(path, read)
         read(raw.decode())
     except UnicodeDecodeError as error:
-        return raw, f"is no UTF-8 at {error.start}", f"Put a sound copy in the place of {path}."
+        return raw, f"is no UTF-8 at {error.start}", _advice(path, read)
     except FormatError as error:
         return raw, str(error), f"Put a sound copy in the place of {path}."
     except DamagedStoreError as error:
         return raw, error.what, error.advice
     return raw, None, ""
+
+
+def _advice(path: Path, read: Callable[[str], object]) -> str:
+    """Return what to do about a file without a text: what its reader says about one that is torn."""
+    try:
+        read("")
+    except DamagedStoreError as error:
+        return error.advice
+    except FormatError:
+        pass
+    return f"Put a sound copy in the place of {path}."
 
 
 class ConfigFiles:

@@ -10,6 +10,8 @@ import pytest
 
 from broker_store.broker import delay, groups, offsets, topics, transaction_metrics
 from broker_store.broker.config_readers import READERS
+from broker_store.broker.pop import ordered
+from broker_store.broker.pop.ordered import OrderedQueues
 from broker_store.check.repair.apply import Repair
 from broker_store.check.repair.plan import make_plan
 from broker_store.check.report import ERROR, NOTE, WARNING
@@ -118,6 +120,15 @@ def test_a_torn_file_is_taken_from_its_backup_and_kept(root, name):
         assert path.read_bytes() == backup.read_bytes()
         kept = [file.read_bytes() for file in (root.parent / "lost+found").glob(f"*/config.{name}")]
         assert not bad or bad in kept
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff{}", b"{"])
+def test_the_advice_of_a_table_stands_for_each_kind_of_damage(root, content):
+    (root / "config" / ordered.FILE_NAME).write_bytes(content)
+    queues = OrderedQueues(None, None, None, clock=lambda: 0, exists=lambda place: True, in_flight=None)
+    with pytest.raises(DamagedStoreError) as raised:
+        ConfigFiles(Disk(), root, RecoveryReport(0)).load(ordered.FILE_NAME, queues.load)
+    assert raised.value.advice.startswith("Put a sound copy in its place, or remove it and its .bak")
 
 
 @pytest.mark.parametrize("name", FILES)
