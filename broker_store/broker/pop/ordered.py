@@ -165,8 +165,12 @@ class OrderedQueues:
         if put.ok:
             self._clients[place] = client
             counts = self._in_flight.counts_of(place[0])
-            counts.popped += len(offsets)
-            counts.came_again += len(again)
+            is_repeated = attempt_id is not None and before is not None and before.attempt_id == attempt_id
+            # What a repeated attempt gets again was counted at the first one
+            counted = before.offsets if before is not None and is_repeated else ()
+            new = [offset for offset in offsets if offset not in counted]
+            counts.popped += len(new)
+            counts.came_again += sum(offset in again for offset in new)
         return Given(put, again)
 
     def acknowledge(self, place: Place, offsets: Sequence[int], pop_ms: int) -> Changed:

@@ -464,3 +464,17 @@ def test_without_room_a_pop_is_refused(monkeypatch):
     world = World(1)
     with pytest.raises(ordered.TooManyOrderedError, match="at most 0"):
         world.pop(1)
+
+
+def test_a_repeated_attempt_is_not_counted_again():
+    world = World(messages=3)
+    counts = world.ordered._in_flight.counts_of(PLACE[0])
+    assert world.pop(2, "a") == world.pop(2, "a") == ([0, 1], {})
+    assert (counts.popped, counts.came_again) == (2, 0)
+    assert world.pop(3, "a") == ([0, 1, 2], {}), "a repeated attempt may get more"
+    assert (counts.popped, counts.came_again) == (3, 0)
+    world.now_ms += 10_000
+    assert world.pop(2, "b") == ([0, 1], {0: 1, 1: 1})
+    assert (counts.popped, counts.came_again) == (5, 2)
+    assert world.pop(2, "b") == ([0, 1], {0: 1, 1: 1})
+    assert (counts.popped, counts.came_again) == (5, 2)
