@@ -145,8 +145,13 @@ class PopAcks:
         self, popped: Popped, invisible_ms: int, done: Callable[[PutStatus, Receipt], None]
     ) -> Receipt:
         """Give a message that was popped in order another invisible time. Its receipt keeps the pop time."""
-        receipt, visible_ms = popped.receipt, self._parts.clock() + invisible_ms
-        new = receipt._replace(invisible_ms=visible_ms - receipt.pop_ms)
+        receipt, now_ms = popped.receipt, self._parts.clock()
+        visible_ms = now_ms + invisible_ms
+        if receipt.pop_ms > now_ms:
+            state = self._parts.ordered.state(popped.place)
+            if state is None or state.pop_ms != receipt.pop_ms:  # not one before the clock was set back
+                raise not_given(popped.place, [popped.offset])
+        new = receipt._replace(invisible_ms=max(0, visible_ms - receipt.pop_ms))
         changed = self._parts.ordered.change(popped.place, popped.offset, receipt.pop_ms, visible_ms)
         self._when_changed(popped.place, changed, lambda status: done(status, new))
         return new

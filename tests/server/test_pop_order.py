@@ -438,3 +438,25 @@ async def test_a_broker_that_starts_again_goes_on_where_it_was(tmp_path):
     again = await popped(harness)
     assert bodies(again) == [b"a", b"c"]
     assert again.fields["orderCountInfo"] == "0 qo1%0 1;0 qo1%2 1;0 1 1"
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+async def test_a_change_with_a_pop_time_of_the_future_is_refused(is_left):
+    harness = stocked(b"a", b"b")
+    first = await popped(harness)
+    if not is_left:
+        await ack(harness, first, 0)
+        await ack(harness, first, 1)
+    first.fields["popTime"] = str(harness.now_ms + 60_000)
+    answer = await change(harness, first, 0, 5_000)
+    assert answer.code == 13 and answer.remark.startswith(
+        "offset is illegal: group CG was not given offset 0"
+    )
+
+
+async def test_a_change_after_the_clock_was_set_back_is_made():
+    harness = stocked(b"a")
+    first = await popped(harness)
+    harness.now_ms -= 60_000
+    answer = await change(harness, first, 0, 5_000)
+    assert (answer.code, answer.fields["invisibleTime"]) == (0, "0")
