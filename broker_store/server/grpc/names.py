@@ -7,16 +7,10 @@ from broker_store.broker.groups import Groups
 from broker_store.broker.topics import Topics
 from broker_store.errors import NameError_
 from broker_store.formats.names import MAX_GROUP, MAX_TOPIC, check_group, check_topic
-from broker_store.protocol.grpc.v2.definition_pb2 import Code, Resource
+from broker_store.protocol.grpc.v2.definition_pb2 import Code
 from broker_store.server.grpc.statuses import Refused
 
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
-
-
-def resource_of(name: str) -> Resource:
-    """Return a topic or group by its name in this broker."""
-    namespace, separator, rest = name.partition("%")
-    return Resource(resource_namespace=namespace, name=rest) if separator else Resource(name=name)
 
 
 def check_user_topic(topics: Topics, name: str) -> None:

@@ -16,7 +16,7 @@ from broker_store.formats import record
 from broker_store.protocol import fastjson
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.grpc.v2.definition_pb2 import Code
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Resource
 from broker_store.protocol.grpc.v2.service_pb2 import (
     PrintThreadStackTraceCommand,
     RecoverOrphanedTransactionCommand,
@@ -25,7 +25,6 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.server.channel import RequestTimeout
 from broker_store.server.grpc import transaction_ids
-from broker_store.server.grpc.names import resource_of
 from broker_store.server.grpc.received_messages import message_of
 
 # Results of Apache's ConsumeMessageDirectlyResult, by the status of a client's answer.
@@ -59,7 +58,7 @@ class Questions:
             self._send(
                 TelemetryCommand(
                     recover_orphaned_transaction_command=RecoverOrphanedTransactionCommand(
-                        message=message_of(half, resource_of(half.topic), self._clock()),
+                        message=message_of(half, Resource(name=half.topic), self._clock()),
                         transaction_id=transaction_ids.encode(half.queue_offset, half.log_offset),
                     )
                 )
@@ -88,7 +87,7 @@ class Questions:
     def _question(self, command: Command, nonce: str) -> TelemetryCommand | None:
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             stored = record.decode(command.body)
-            message = message_of(stored, resource_of(stored.topic), self._clock())
+            message = message_of(stored, Resource(name=stored.topic), self._clock())
             return TelemetryCommand(verify_message_command=VerifyMessageCommand(nonce=nonce, message=message))
         fields = command.fields or {}
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO and fields.get("jstackEnable") == "true":

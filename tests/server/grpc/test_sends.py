@@ -220,6 +220,26 @@ async def telemetry_of_a_producer(port, *topics: str):
     return call
 
 
+async def test_a_transaction_of_a_topic_with_a_percent_sign_is_recovered(opened):
+    port = await typed(opened, transaction_time_out=1_000, transaction_check_interval=1_000)
+    port.parts.topics.put(TopicConfig("n%T", 4, 4, attributes={"message.type": "TRANSACTION"}))
+    call = await telemetry_of_a_producer(port, "n%T")
+    sent = await port.send(message(b"silent", "n%T", message_type=MessageType.TRANSACTION))
+    for _ in range(10):
+        port.harness.now_ms += 1_000
+        port.parts.transactions.step(port.harness.now_ms)
+    question = (await call.read()).recover_orphaned_transaction_command
+    assert question.message.topic == Resource(name="n%T")
+    answer = end(
+        sent,
+        topic=question.message.topic,
+        transaction_id=question.transaction_id,
+        source=TransactionSource.SOURCE_SERVER_CHECK,
+    )
+    assert (await port.call("EndTransaction", answer)).status.code == Code.OK
+    assert [one.body for one in stored(port, "n%T")] == [b"silent"]
+
+
 async def test_a_producer_is_asked_about_its_silent_transactions(opened):
     port = await typed(opened, transaction_time_out=1_000, transaction_check_interval=1_000)
     call = await telemetry_of_a_producer(port, "TRANSACTION", "NORMAL")
