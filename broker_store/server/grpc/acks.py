@@ -23,7 +23,7 @@ from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, read_handle, write_handle
 from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.receives import check_invisible
-from broker_store.server.grpc.renewals import Renewals
+from broker_store.server.grpc.renewals import Renewals, Taken
 from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.statuses import OK, Refused, code_of, refused_of
 from broker_store.server.handler import Refusal
@@ -83,14 +83,15 @@ class Acks:
     def _ack_some(self, pending: _Pending, begin: int) -> None:
         end = min(begin + ENTRIES_PER_TURN, len(pending.entries))
         for number in range(begin, end):
-            done = partial(self._acknowledged, pending, number)
+            text = pending.request.entries[number].receipt_handle
+            taken = self._renewals.take(pending.call.client_id, text)
+            done = partial(self._acknowledged, pending, number, taken)
             try:
-                text = pending.request.entries[number].receipt_handle
-                handle = self._handle(pending.call, text, pending.topic, pending.group)
+                handle = self._handle(taken, pending.topic, pending.group)
                 self._acks.ack(handle.popped, pending.call.channel.remote, done)
-            except Refusal as refusal:
-                self._refused(pending, number, refused_of(refusal))
-            except Refused as refused:
+            except (Refusal, Refused) as error:
+                self._renewals.put_back(taken)
+                refused = refused_of(error) if isinstance(error, Refusal) else error
                 self._refused(pending, number, refused)
         if end < len(pending.entries):
             self._loop.call_soon(self._ack_some, pending, end)
@@ -99,7 +100,9 @@ class Acks:
         self._count(pending.call, refused)
         self._entry_done(pending, number, refused.status)
 
-    def _acknowledged(self, pending: _Pending, number: int, status: PutStatus) -> None:
+    def _acknowledged(self, pending: _Pending, number: int, taken: Taken, status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            self._renewals.put_back(taken)
         self._entry_done(pending, number, self._status(pending.call, status))
 
     def _entry_done(self, pending: _Pending, number: int, status: Status) -> None:
@@ -118,26 +121,40 @@ class Acks:
         topic, group = self._names(request.topic, request.group)
         invisible_ms = milliseconds(request.invisible_duration)
         check_invisible(invisible_ms, 0)
-        handle = self._handle(call, request.receipt_handle, topic, group)
+        taken = self._renewals.take(call.client_id, request.receipt_handle)
 
         def changed(status: PutStatus, receipt: Receipt) -> None:
+            if status is not PutStatus.PUT_OK:
+                self._renewals.put_back(taken)
             text = write_handle(handle._replace(receipt=receipt)) if status is PutStatus.PUT_OK else ""
             call.answer(
                 ChangeInvisibleDurationResponse(status=self._status(call, status), receipt_handle=text)
             )
 
-        self._acks.change_invisible_time(handle.popped, invisible_ms, call.channel.remote, changed)
+        try:
+            handle = self._handle(taken, topic, group)
+            self._acks.change_invisible_time(handle.popped, invisible_ms, call.channel.remote, changed)
+        except (Refusal, Refused):
+            self._renewals.put_back(taken)
+            raise
 
     def forward(self, call: Call, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         """Make a message a dead letter of its group. Raises Refused and Refusal."""
         topic, group = self._names(request.topic, request.group)
         self._acks.check_group(group)
-        handle = self._handle(call, request.receipt_handle, topic, group)
-        self._dead_letters.forward(
-            handle,
-            call.channel.remote,
-            lambda status: call.answer(ForwardMessageToDeadLetterQueueResponse(status=status)),
-        )
+        taken = self._renewals.take(call.client_id, request.receipt_handle)
+
+        def forwarded(status: Status) -> None:
+            if status.code != Code.OK:
+                self._renewals.put_back(taken)
+            call.answer(ForwardMessageToDeadLetterQueueResponse(status=status))
+
+        try:
+            handle = self._handle(taken, topic, group)
+        except Refused:
+            self._renewals.put_back(taken)
+            raise
+        self._dead_letters.forward(handle, call.channel.remote, forwarded)
 
     def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
         """Return the names of a topic and a group. Raises Refused."""
@@ -146,10 +163,9 @@ class Acks:
         check_group_name(group_name)
         return name, group_name
 
-    def _handle(self, call: Call, text: str, topic: str, group: str) -> Handle:
-        """Return the handle that a client means. Its message is not renewed any more. Raises Refused."""
-        present = self._renewals.take(call.client_id, text)
-        return read_handle(present, topic, group, self._parts.broker_name, self._parts.clock())
+    def _handle(self, taken: Taken, topic: str, group: str) -> Handle:
+        """Return the handle that a client means. Raises Refused."""
+        return read_handle(taken.text, topic, group, self._parts.broker_name, self._parts.clock())
 
     def _status(self, call: Call, status: PutStatus) -> Status:
         if status is PutStatus.PUT_OK:

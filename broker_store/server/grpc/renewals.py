@@ -19,6 +19,8 @@ import itertools
 import logging
 import time
 from collections import deque
+from copy import copy
+from typing import NamedTuple
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.retry_policy import policy_of
@@ -71,6 +73,14 @@ class _Renewed:
         self.is_over = False
 
 
+class Taken(NamedTuple):
+    """The present handle of a message that a client acknowledges, changes or forwards. Nothing renews it
+    meanwhile, as a renewal would undo that."""
+
+    text: str
+    renewed: _Renewed | None  # None if it was not renewed before
+
+
 class Renewals:
     """The messages that are renewed, by the id of a client and by the handle that it got."""
 
@@ -102,13 +112,25 @@ class Renewals:
         self._count += 1
         self._schedule(renewed, handle.visible_ms - AHEAD_MS)
 
-    def take(self, client_id: str, text: str) -> str:
+    def take(self, client_id: str, text: str) -> Taken:
         """Return the present handle for one that a client got, and stop to renew its message."""
         renewed = self._of_clients.get(client_id, {}).get(text)
         if renewed is None:
-            return text
+            return Taken(text, None)
         self._remove(renewed)
-        return write_handle(renewed.handle)
+        return Taken(write_handle(renewed.handle), renewed)
+
+    def put_back(self, taken: Taken) -> None:
+        """Renew a message again: what the client said of it is not stored, so the client still has it."""
+        if taken.renewed is None:
+            return
+        renewed = copy(taken.renewed)  # the old one may still be among those that are due
+        renewed.is_over = False
+        self._of_clients.setdefault(renewed.client_id, {})[renewed.text] = renewed
+        self._count += 1
+        self._schedule(renewed, renewed.handle.visible_ms - AHEAD_MS)
+        if self._clients.find(renewed.client_id) is None:  # it has gone meanwhile
+            self.client_missed(renewed.client_id)
 
     def client_missed(self, client_id: str) -> None:
         """Make the messages of a client visible if it does not come back, because its Telemetry has ended."""

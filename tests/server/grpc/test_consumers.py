@@ -1118,6 +1118,55 @@ async def test_the_number_of_renewed_messages_is_bounded(opened, monkeypatch):
     call.cancel()
 
 
+@pytest.mark.parametrize("why", ["refused", "not stored"])
+@pytest.mark.parametrize("what", ["ack", "change", "forward"])
+async def test_a_message_is_renewed_on_if_what_its_client_says_is_not_stored(opened, what, why):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    (message,) = await received(port, auto_renew=True)
+    handle = message.system_properties.receipt_handle
+    let_pass(port, 55_000)  # it has another handle now
+    group = Resource(name="Other") if why == "refused" else GROUP
+    if why == "refused":
+        port.parts.groups.put(SubscriptionGroup("Other"))
+    else:
+        port.harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    names = {"topic": ORDERS, "group": group}
+    match what:
+        case "ack":
+            entry = s.AckMessageEntry(receipt_handle=handle)
+            answer = await port.call("AckMessage", s.AckMessageRequest(entries=[entry], **names))
+        case "change":
+            request = s.ChangeInvisibleDurationRequest(receipt_handle=handle, **names)
+            answer = await port.call("ChangeInvisibleDuration", request)
+        case "forward":
+            request = s.ForwardMessageToDeadLetterQueueRequest(receipt_handle=handle, **names)
+            answer = await port.call("ForwardMessageToDeadLetterQueue", request)
+    assert answer.status.code != Code.OK and len(renewals_of(port)) == 1
+    port.harness.store.refuse = None
+    let_pass(port, 200_000)
+    assert len(renewals_of(port)) == 1 and port.harness.store.max_offset("%RETRY%CG_Orders", 0) == 0
+    assert (await ack(port, handle)).status.code == Code.OK and len(renewals_of(port)) == 0
+    call.cancel()
+
+
+async def test_a_message_whose_client_has_gone_is_not_renewed_on_for_a_refused_acknowledgement(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    (message,) = await received(port, auto_renew=True)
+    renewals = renewals_of(port)
+    taken = renewals.take("client-1", message.system_properties.receipt_handle)
+    assert taken.renewed is not None and len(renewals) == 0
+    renewals._clients.ended(renewals._clients.find("client-1"))
+    renewals.put_back(taken)
+    assert len(renewals) == 1
+    let_pass(port, 12_000)
+    assert len(renewals) == 0
+    call.cancel()
+
+
 async def test_a_renewal_that_is_not_stored_is_tried_again_and_then_ends(opened, caplog):
     port = await opened()
     call, _ = await connected(port)
