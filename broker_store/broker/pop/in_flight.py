@@ -22,6 +22,8 @@ from broker_store.formats.pop_records import PopCheckpoint, PopKey
 Place = tuple[str, str, int]  # group, topic, queue id: as in positions.py
 # Pops of all groups that are kept, about 700 bytes each.
 MAX_POPS = 100_000
+# Records kept for one pop that is not found yet: it has at most 32 messages, more of them are repeated.
+MAX_EARLY_OF_POP = 64
 SEARCHING = "what was popped before the start is being read"
 
 
@@ -156,8 +158,12 @@ class InFlight:
         one in another queue than the pop checkpoint has no effect. None as the reason counts nothing."""
         pop = self._pop_of(key)
         if pop is None and self._is_searching:
-            if len(self._early) < self._max_pops:
-                self._early.setdefault(key, []).append((offsets, revive_queue, why))
+            early = self._early.get(key)
+            if early is not None:
+                if len(early) < MAX_EARLY_OF_POP:
+                    early.append((offsets, revive_queue, why))
+            elif len(self._early) < self._max_pops:
+                self._early[key] = [(offsets, revive_queue, why)]
             return
         if pop is None or pop.revive_queue != revive_queue:
             self._had_no_effect(key.group, len(offsets), why)

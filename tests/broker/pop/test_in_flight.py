@@ -4,7 +4,7 @@ start."""
 import pytest
 
 from broker_store.broker.pop.earlier_pops import RECORDS_PER_STEP, EarlierPops
-from broker_store.broker.pop.in_flight import SEARCHING, GroupCounts, InFlight, Left
+from broker_store.broker.pop.in_flight import MAX_EARLY_OF_POP, SEARCHING, GroupCounts, InFlight, Left
 from broker_store.broker.pop.revive import GRACE_MS
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import Message
@@ -210,3 +210,15 @@ def test_reads_from_the_disk_go_on_when_they_arrive(is_cold):
         world.store.finish_cold_reads()
         assert ready
     assert [pop.offsets() for pop in world.log.in_flight.pops_of("CG")] == [list(range(10))]
+
+
+def test_what_is_kept_of_a_pop_that_is_not_found_yet_is_bounded():
+    in_flight = InFlight(max_pops=2)
+    in_flight.begin_search()
+    for number in range(3):
+        key = checkpoint(pop_ms=START_MS + number).key
+        for _ in range(MAX_EARLY_OF_POP + 10):
+            in_flight.left(key, [0], 4, Left.ACKNOWLEDGED)
+    assert [len(early) for early in in_flight._early.values()] == [MAX_EARLY_OF_POP] * 2
+    in_flight.found(checkpoint(), 4)
+    assert offsets_of(in_flight) == [(None, [1, 2])] and in_flight.counts("CG").acknowledged == 1
