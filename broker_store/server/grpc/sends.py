@@ -36,6 +36,7 @@ from broker_store.server.waiting import make_half, make_wait, recall_handle_of
 
 # Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
 MAX_MESSAGES = 1_024
+_MESSAGES_TAG = 0x0A  # of the field `messages` in the bytes of a request
 _WAITING = frozenset(("TRANSACTION", "DELAY"))
 # Values of protobuf's enumerations are looked up by name at each access.
 _GZIP, _OK = Encoding.GZIP, Code.OK
@@ -234,3 +235,29 @@ class Sends:
             .replace("{waited_ms}", str(late.late_ms))
             .replace("{waiting}", str(late.late_among)),
         )
+
+
+def check_count(request: bytes) -> None:
+    """Raise Refused for a SendMessageRequest with too many messages, before it is parsed. Bytes that cannot
+    be read are left to the parser."""
+    at = count = 0
+    size = len(request)
+    while at < size and request[at] == _MESSAGES_TAG:
+        at += 1
+        length = shift = 0
+        while at < size and shift < 35:
+            byte = request[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        at += length
+        count += 1
+        if count > MAX_MESSAGES:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"a send has at most {MAX_MESSAGES} messages",
+                "number of messages",
+                limit=MAX_MESSAGES,
+            )

@@ -29,7 +29,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 from broker_store.server.grpc import channel as channel_module
 from broker_store.server.grpc import routes as routes_module
 from broker_store.server.grpc.sends import MAX_MESSAGES
-from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY
+from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY, SEND_MESSAGE
 from tests.server.grpc.conftest import ENDPOINTS, METADATA, message
 
 SERVED = {
@@ -459,3 +459,15 @@ async def test_a_large_request_that_sends_no_message_ends_its_call_before_it_is_
     assert port.parts.statistics.refusals.counts()["large request"] == 1
     assert (await port.send(message(bytes(3 << 20)))).status.code == Code.OK
     assert not connection.closed and connection.connection.streams == {} and port.port.kept_bytes == 0
+
+
+async def test_a_large_send_of_too_many_messages_is_refused_before_it_is_parsed(opened, monkeypatch):
+    port = await opened()
+    many = [message(bytes(2_000))] * MAX_MESSAGES
+    assert (await port.send(*many)).status.code == Code.OK
+    (connection,) = port.port.channels
+    handled = []
+    monkeypatch.setitem(connection.handler._handlers, SEND_MESSAGE, lambda *given: handled.append(given))
+    answer = await port.send(*many, message(bytes(2_000)))
+    assert (answer.status.code, handled) == (Code.BAD_REQUEST, [])
+    assert answer.status.message == f"a send has at most {MAX_MESSAGES} messages"
