@@ -870,6 +870,24 @@ async def test_a_deleted_topic_takes_the_retry_topics_of_its_pops_along():
     assert harness.parts.topics.get(RETRY) is None
 
 
+async def test_pops_of_a_deleted_topic_bring_back_no_message_of_a_new_one():
+    harness = stocked(*[b"old"] * 40)
+    for _ in range(40):
+        await popped(harness, 1, count=1)
+    assert harness.parts.in_flight.invisible == 40
+    assert (await harness.ask(215, topic="TopicX")).code == 0
+    assert harness.parts.in_flight.invisible == 0
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    put(harness, *[b"new"] * 40)
+    harness.now_ms += 1_000
+    new = await popped(harness, 1, invisible_ms=30_000)
+    assert len(bodies(new)) == 32 and harness.parts.in_flight.invisible == 32
+    run(harness, 20_000)
+    assert harness.store.max_offset(RETRY, 0) == 0 and harness.parts.in_flight.invisible == 32
+    run(harness, 20_000)  # those of the new topic come
+    assert harness.store.max_offset(RETRY, 0) == 32
+
+
 async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
     """One of 2,000 kept the loop for a tenth of a second."""
     harness = stocked(b"a")

@@ -205,6 +205,17 @@ class InFlight:
                 self.finished(key)
         self._counts.pop(group, None)
 
+    def take_topic(self, topic: str) -> list[OpenPop]:
+        """Forget what was popped of a deleted topic; return those pops."""
+        taken = []
+        for place in [
+            (group, *of) for of, groups in self._groups_of.items() if of[0] == topic for group in groups
+        ]:
+            for pop in list(self._places[place].values()):
+                taken.append(pop)
+                self.finished(pop.checkpoint.key)
+        return taken
+
     def _add(self, place: Place, messages: int) -> None:
         self._invisible[place] += messages
         self.invisible += messages

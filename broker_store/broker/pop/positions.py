@@ -98,6 +98,11 @@ class PopPositions:
                 self._latest.pop(move.place, None)
                 self._offsets.dirty = True  # a start must not find the record of this move
 
+    def drop_topic(self, topic: str) -> None:
+        """Forget positions of a deleted topic that are not committed."""
+        for group in {move.place[0] for move in self._moves if move.place[1] == topic}:
+            self.drop(group, topic)
+
     def unsettled_end(self) -> int:
         """Return how far the log must be synced before all positions may be committed; 0 when all are."""
         return max((move.end for move in self._moves), default=0)

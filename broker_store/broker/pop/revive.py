@@ -22,6 +22,7 @@ from functools import partial
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.pop.again import again, at_the_end, is_stored_as
+from broker_store.broker.pop.ended_pops import EndedPops
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.positions import PopPositions
@@ -97,6 +98,7 @@ class Revive:
         self._retry_ms = 0
         self._started_ms = self._remember_until_ms = 0
         self._owed: list[tuple[PopKey, int, int]] = []  # acknowledgements that a kill prevented
+        self.ended = EndedPops(positions, revive_log)
         # Messages but for `invalid`, records that could not be read, and `failures`. `dropped` are gone, or
         # their topic or group is.
         self.counts = dict.fromkeys(("acknowledged", "revived", "dropped", "invalid", "failures"), 0)
@@ -220,6 +222,8 @@ class Revive:
         while self._owed:
             key, offset, queue_id = self._owed.pop()
             self._log.put_ack(key, [offset], queue_id, now_ms, None)
+        if not self.ended.step():
+            self._fail(now_ms)
         self._positions.settle(self._store.flushed)
         if not self._remembers(now_ms):
             for queue in self._queues:
@@ -240,6 +244,8 @@ class Revive:
     def _next_ms(self, now_ms: int) -> int:
         if self._retry_ms > now_ms:
             return self._retry_ms
+        if self.ended:
+            return now_ms
         next_ms = now_ms + POLL_MS
         for queue in self._queues:
             if self._may_read(queue, now_ms) or self._is_due(queue, now_ms):

@@ -41,6 +41,7 @@ def forget_topic(parts: BrokerParts, topic: str) -> bool:
     parts.store.delete_topic(topic)
     parts.offsets.forget_topic(topic)
     parts.ordered.forget(topic=topic)
+    parts.revive.ended.end(topic)
     parts.broadcast.forget(topic=topic)
     parts.statistics.forget_topic(topic)
     return known
