@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.interop.brokers import THERE_AND_BACK
+from tests.interop.brokers import THERE_AND_BACK, ApacheBroker
 from tests.interop.pop_client import Given, PopClient
 
 SETTINGS: dict[str, object] = {}
@@ -25,22 +25,24 @@ class Notes:
         self.given: dict[str, list[Given]] = {}
         self.acked: set[str] = set()
 
-    def take(self, given: list[Given]) -> None:
+    def take(self, given: list[Given], *, may_forget: bool = False) -> None:
+        """`may_forget`: the broker may count a message that comes again as new."""
         for one in given:
             assert one.key not in self.acked, f"{one.key} was acknowledged and came again"
             before = self.given.setdefault(one.key, [])
             assert not before or one.pop_ms >= before[-1].visible_ms, f"{one.key} came before its time"
-            assert one.tries == len(before), (one, before)
+            assert one.tries == len(before) or (may_forget and not one.tries), (one, before)
             before.append(one)
 
-    def take_in_order(self, given: list[Given]) -> None:
-        """Also check that no queue gave messages while one of before is invisible."""
+    def take_in_order(self, given: list[Given], broker) -> None:
+        """Also check that no queue gave messages while one of before is invisible. A pop of Apache's broker
+        that gives some messages of a queue forgets the counts of those after them."""
         for one in given:
             for before in self.given.values():
                 other = before[-1]
                 if other.queue_id == one.queue_id and other.key not in self.acked:
                     assert other.visible_ms <= one.pop_ms, (one, other)
-        self.take(given)
+        self.take(given, may_forget=type(broker) is ApacheBroker)
 
 
 async def use(broker, notes: Notes, *, first: bool, last: bool) -> None:
@@ -99,7 +101,7 @@ async def use_in_order(broker, notes: Notes, number: int, *, last: bool) -> None
             given = await client.pop(
                 count=TAKEN, invisible_ms=INVISIBLE_MS, poll_ms=1_000, attempt=next(attempts)
             )
-            notes.take_in_order(given)
+            notes.take_in_order(given, broker)
             for one in given if last else first_of_each_queue(given):
                 assert await client.ack(one)
                 notes.acked.add(one.key)
