@@ -889,7 +889,7 @@ def grpc_figures(run: Run, side: str, broker: OurBroker | ApacheBroker) -> None:
         run.add(side, name, "calls/s", line["calls_s"], bound=bound)
     run.level_ground()
     grpc_rows.make_topic(broker, "BenchReceive")
-    line = run.keep(side, grpc_rows.java(broker, "BenchReceive", "receive", n=run.n(400_000), **timed))
+    line = run.keep(side, grpc_rows.java(broker, "BenchReceive", "receive", n=run.n(250_000), **timed))
     name = "gRPC: receives of 32 and their acknowledgements, 4 threads, 1 KiB"
     run.add(side, name, "msg/s", line["msg_s"], bound=1.2)
     run.add(side, f"{name}: processor time a message", "us", line["cpu_us"])
