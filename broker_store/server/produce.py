@@ -73,7 +73,6 @@ class Produce:
         # A record of the logs of pops moves messages of any group: only the broker writes them.
         self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic, parts.ordered.log.topic}
         self._store_host = parts.endpoint.store_host
-        self._max_body = parts.store_settings.max_message_size
         ip, port = parts.endpoint.store_host
         self._id_prefix = (ip + port.to_bytes(4, "big")).hex().upper()
         self._region = settings.region_id
@@ -393,13 +392,6 @@ class Produce:
                 command, ids, queue_id, result.queue_offset, unique_key, self._region, code
             )
         else:
-            code, remark = ANSWERS[result.status]
-            if remark is not None:
-                late = self._group
-                remark = (
-                    remark.replace("{max_body}", str(self._max_body))
-                    .replace("{waited_ms}", str(late.late_ms))
-                    .replace("{waiting}", str(late.late_among))
-                )
+            code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
             frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
         self._answers.add(channel, frame)

@@ -43,7 +43,7 @@ Context = TypeVar("Context")  # what a caller of `add` gets back with the result
 # turn of its arrival or None if it may wait for any time)
 _Entry = tuple[Message, bool, Callable[[Any, PutResult], None], Any, float | None]
 
-# status -> (response code, remark). The four statuses that count as sent have no remark.
+# status -> (response code, remark without its numbers). The four statuses that count as sent have no remark.
 ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
     PutStatus.PUT_OK: (ResponseCode.SUCCESS, None),
     PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
@@ -116,6 +116,17 @@ class SendGroup:
         self.on_answered: Callable[[], None] = lambda: None
         self._unanswered = 0
         self._write_path = store.write_path
+
+    def remark(self, status: PutStatus) -> str | None:
+        """Return the text of the answer to a message with this result; None if there is none."""
+        text = ANSWERS[status][1]
+        if text is None:
+            return None
+        return (
+            text.replace("{max_body}", str(self._max_body))
+            .replace("{waited_ms}", str(self.late_ms))
+            .replace("{waiting}", str(self.late_among))
+        )
 
     @property
     def pending(self) -> int:
@@ -320,7 +331,7 @@ class SendGroup:
             value, limit = len(message.body), self._max_body
         elif status is PutStatus.PROPERTIES_SIZE_EXCEEDED and len(message.properties) > record.MAX_PROPERTIES:
             value, limit = len(message.properties), record.MAX_PROPERTIES
-        said = (ANSWERS[status][1] or "").replace("{max_body}", str(self._max_body))
+        said = self.remark(status) or ""
         self._statistics.refuse(
             cause,
             value=value,

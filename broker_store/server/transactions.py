@@ -32,7 +32,7 @@ NOTHING_SET = "not set any response code"  # Apache's remark in answers where it
 
 
 class EndOfTransaction(NamedTuple):
-    """The word of a producer: which half it means, and what becomes of it (8 to commit, 12 to roll back)."""
+    """A request of a producer to end a half message: which one, and how (8 commits it, 12 rolls it back)."""
 
     group: str
     half_offset: int  # in the queue of half messages
@@ -43,19 +43,19 @@ class EndOfTransaction(NamedTuple):
 
 
 class TransactionEnds:
-    """Ends half messages, by the word of producers of both ports."""
+    """Ends half messages for producers of both ports."""
 
     def __init__(self, parts: BrokerParts, group: SendGroup):
         self._parts, self._group = parts, group
         self._transactions = parts.transactions
 
-    def end(self, word: EndOfTransaction, remote: str, done: Callable[[int, str | None], None]) -> bool:
+    def end(self, request: EndOfTransaction, remote: str, done: Callable[[int, str | None], None]) -> bool:
         """End a half message, and call `done` with a response code and a remark when that is stored. Return
         False if the half is read from disk before. `remote` is the address of the producer."""
 
         def found(half: record.StoredMessage | None) -> None:
             try:
-                self._end(word, half, remote, done)
+                self._end(request, half, remote, done)
             except Refusal as refusal:
                 self._parts.statistics.refuse(
                     refusal.cause,
@@ -66,23 +66,23 @@ class TransactionEnds:
                 )
                 done(refusal.code, refusal.remark)
 
-        return self._transactions.find(word.half_offset, found)
+        return self._transactions.find(request.half_offset, found)
 
     def _end(
         self,
-        word: EndOfTransaction,
+        request: EndOfTransaction,
         half: record.StoredMessage | None,
         remote: str,
         done: Callable[[int, str | None], None],
     ) -> None:
         """End a half message. Raises Refusal; then it is as it was."""
-        if half is None or word.unique_key not in (None, half.unique_key):
+        if half is None or request.unique_key not in (None, half.unique_key):
             raise _wrong("Find prepared transaction message failed")
-        if half.properties.get(properties.PRODUCER_GROUP) != word.group:
+        if half.properties.get(properties.PRODUCER_GROUP) != request.group:
             raise _wrong("The producer group wrong")
-        if half.log_offset != word.log_offset:
+        if half.log_offset != request.log_offset:
             raise _wrong("The transaction state table offset wrong")
-        if not word.is_answer_to_check and (late := self._transactions.lateness(half)) is not None:
+        if not request.is_answer_to_check and (late := self._transactions.lateness(half)) is not None:
             raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
                 "Message commit fail because of check immunity time",
@@ -93,7 +93,7 @@ class TransactionEnds:
         if not self._transactions.begin_end(half):
             done(0, None)
             return
-        if word.resolution == record.TRANSACTION_ROLLBACK:
+        if request.resolution == record.TRANSACTION_ROLLBACK:
             self._transactions.end(half, committed=False)
             done(0, NOTHING_SET)
             return
@@ -112,7 +112,7 @@ class TransactionEnds:
         self, context: tuple[record.StoredMessage, Callable[[int, str | None], None]], result: PutResult
     ) -> None:
         half, done = context
-        code, remark = ANSWERS[result.status]
+        code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
         if result.status in SENT:
             self._transactions.end(half, committed=True)
         else:
@@ -159,14 +159,14 @@ class TransactionHandlers:
             if not command.is_oneway and not channel.closed:
                 channel.write(command.answer(code, remark))
 
-        word = EndOfTransaction(
+        request = EndOfTransaction(
             header.producer_group,
             header.tran_state_table_offset,
             header.commit_log_offset,
             header.commit_or_rollback,
             header.from_transaction_check,
         )
-        if not self.ends.end(word, channel.remote, done):
+        if not self.ends.end(request, channel.remote, done):
             is_held = True
             channel.hold()
         return None
@@ -234,5 +234,5 @@ class TransactionHandlers:
         result = await self._group.put(half_message.resumed(given_up))
         if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
             self._parts.transactions.prepared(topic)
-        code, remark = ANSWERS[result.status]
+        code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
         return command.answer(code, remark)

@@ -147,6 +147,14 @@ async def test_a_commit_that_the_store_refuses_is_told_and_the_half_goes_on_wait
     assert len(harness.store.messages("TopicX", 3)) == 1
 
 
+async def test_a_refused_commit_states_the_limit_as_a_number():
+    harness = await harness_of()
+    await harness.half()
+    harness.store.refuse = PutStatus.MESSAGE_ILLEGAL
+    refused = await harness.end(COMMIT)
+    assert refused.code == 13 and f"limit {4 << 20}B" in refused.remark
+
+
 async def test_a_producers_own_time_makes_a_late_word_void():
     harness = await harness_of()
     await harness.half(HALF + "CHECK_IMMUNITY_TIME_IN_SECONDS\x0110\x02")

@@ -1,5 +1,5 @@
-"""EndTransaction and RecallMessage: the last word of a producer about a message that waits (docs/spec/grpc.md
-section 5)."""
+"""EndTransaction and RecallMessage: a producer ends a transaction, or recalls a delayed message
+(docs/spec/grpc.md section 4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RESOLUTIONS = {
 
 
 class EndsOfTransactions:
-    """Answers EndTransaction when the end is stored; Apache's proxy answers before."""
+    """Answers EndTransaction when the end is stored. Apache's proxy answers before."""
 
     def __init__(self, parts: BrokerParts, ends: TransactionEnds):
         self._parts, self._ends = parts, ends
@@ -51,7 +51,7 @@ class EndsOfTransactions:
         resolution = _RESOLUTIONS.get(request.resolution)
         if resolution is None:
             return EndTransactionResponse(status=OK)  # the producer does not know yet; it is asked later
-        word = EndOfTransaction(
+        end = EndOfTransaction(
             topic,
             *place,
             resolution,
@@ -63,7 +63,7 @@ class EndsOfTransactions:
             status = OK if code == 0 else Status(code=code_of_answer(code), message=remark or str(code))
             call.answer(EndTransactionResponse(status=status))
 
-        self._ends.end(word, call.channel.remote, done)
+        self._ends.end(end, call.channel.remote, done)
         return None
 
 
