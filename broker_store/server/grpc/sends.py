@@ -7,7 +7,7 @@ of its group, others to the queues in turn. The client's choice of a queue is no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from broker_store.broker import flow
 from broker_store.broker.topics import MULTI_TAG, TopicConfig
@@ -26,12 +26,12 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     SendResultEntry,
 )
 from broker_store.server.grpc import transaction_ids
+from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import added_properties
-from broker_store.server.send_group import ANSWERS
 from broker_store.server.waiting import make_half, make_wait, recall_handle_of
 
 # Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
@@ -45,13 +45,12 @@ _GZIP, _OK = Encoding.GZIP, Code.OK
 class PendingSend:
     """A call that waits for the results of its messages."""
 
-    __slots__ = ("topic", "entries", "left", "done")
+    __slots__ = ("call", "topic", "entries", "left")
 
-    def __init__(self, topic: str, ids: list[str], done: Callable[[bytes], None]):
-        self.topic = topic
+    def __init__(self, call: Call, topic: str, ids: list[str]):
+        self.call, self.topic = call, topic
         self.entries = [SendResultEntry(message_id=message_id) for message_id in ids]
         self.left = len(ids)
-        self.done = done
 
 
 class Sends:
@@ -65,25 +64,14 @@ class Sends:
         self._added = properties.encode(added_properties(parts.settings))
         self._turn = itertools.count()
 
-    def send(
-        self,
-        request: SendMessageRequest,
-        remote_host: tuple[bytes, int],
-        done: Callable[[bytes], None],
-    ) -> None:
-        """Add the messages of a call, and call `done` with the answer when all are stored. Raises Refused or
-        Refusal; then none is added."""
+    def send(self, call: Call, request: SendMessageRequest) -> None:
+        """Add the messages of a call, and answer when all are stored. Raises Refused or Refusal; then none is
+        added."""
         messages = request.messages
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send", "number of messages")
         if len(messages) > MAX_MESSAGES:
-            raise Refused(
-                Code.BAD_REQUEST,
-                f"a send has at most {MAX_MESSAGES} messages, this one {len(messages)}",
-                "number of messages",
-                value=len(messages),
-                limit=MAX_MESSAGES,
-            )
+            raise _too_many()
         self._check_capacity()
         first = messages[0]
         config = self._routes.topic(first.topic)
@@ -99,14 +87,14 @@ class Sends:
         kind = self._check_types(kinds, config)
         queue_id = self._queue(config, first.system_properties if len(messages) == 1 else None)
         made = [
-            self._message(given, its, config, queue_id, remote_host)
+            self._message(given, its, config, queue_id, call.channel.remote_host)
             for given, its in zip(messages, pairs, strict=True)
         ]
         ids = [its[properties.UNIQUE_KEY] for its in pairs]
         if kind == NORMAL and len(made) == 1:
-            self._group.add(made[0], self._one_stored, (ids[0], done), expires=True)
+            self._group.add(made[0], self._one_stored, (call, ids[0]), expires=True)
             return
-        pending = PendingSend(config.name, ids, done)
+        pending = PendingSend(call, config.name, ids)
         stored = self._stored
         if kind in _WAITING:
             self._make_special(made[0], pairs[0], pending.entries[0], ids[0], config.name)
@@ -200,15 +188,15 @@ class Sends:
             pending.entries[number].transaction_id = transaction_id
         self._stored(context, result)
 
-    def _one_stored(self, context: tuple[str, Callable[[bytes], None]], result: PutResult) -> None:
+    def _one_stored(self, context: tuple[Call, str], result: PutResult) -> None:
         """Answer a call with one message of the usual kind."""
-        message_id, done = context
+        call, message_id = context
         if OF_PUT[result.status] == _OK:
-            done(stored_answer(message_id, result.queue_offset))
+            call.answer_bytes(stored_answer(message_id, result.queue_offset))
             return
         status = self._status(result)
         entry = SendResultEntry(status=status, message_id=message_id, offset=max(0, result.queue_offset))
-        done(SendMessageResponse(status=status, entries=[entry]).SerializeToString())
+        call.answer(SendMessageResponse(status=status, entries=[entry]))
 
     def _stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
         pending, number = context
@@ -221,20 +209,13 @@ class Sends:
             first = pending.entries[0].status
             same = all(entry.status.code == first.code for entry in pending.entries)
             status = first if same else Status(code=Code.MULTIPLE_RESULTS, message="MULTIPLE_RESULTS")
-            pending.done(SendMessageResponse(status=status, entries=pending.entries).SerializeToString())
+            pending.call.answer(SendMessageResponse(status=status, entries=pending.entries))
 
     def _status(self, result: PutResult) -> Status:
         code = OF_PUT[result.status]
         if code == _OK:
             return OK
-        text = ANSWERS[result.status][1] or result.status.name
-        late = self._group
-        return Status(
-            code=code,
-            message=text.replace("{max_body}", str(self._max_body))
-            .replace("{waited_ms}", str(late.late_ms))
-            .replace("{waiting}", str(late.late_among)),
-        )
+        return Status(code=code, message=self._group.remark(result.status) or result.status.name)
 
 
 def check_count(request: bytes) -> None:
@@ -255,9 +236,13 @@ def check_count(request: bytes) -> None:
         at += length
         count += 1
         if count > MAX_MESSAGES:
-            raise Refused(
-                Code.BAD_REQUEST,
-                f"a send has at most {MAX_MESSAGES} messages",
-                "number of messages",
-                limit=MAX_MESSAGES,
-            )
+            raise _too_many()
+
+
+def _too_many() -> Refused:
+    return Refused(
+        Code.BAD_REQUEST,
+        f"a send has at most {MAX_MESSAGES} messages",
+        "number of messages",
+        limit=MAX_MESSAGES,
+    )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -19,18 +19,10 @@ from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, 
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
-    AckMessageRequest,
-    ChangeInvisibleDurationRequest,
-    EndTransactionRequest,
-    ForwardMessageToDeadLetterQueueRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
-    QueryAssignmentRequest,
-    QueryRouteRequest,
-    RecallMessageRequest,
-    ReceiveMessageRequest,
     ReceiveMessageResponse,
     SendMessageRequest,
 )
@@ -79,8 +71,8 @@ _METHODS = {
 }
 # Methods that Apache's proxy does not have either. It answers them by the status of gRPC.
 NOT_IN_THE_PROXY = frozenset(("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset"))
-# (call, request) -> the answer, None if it comes later. Raises Refused.
-_Handler = Callable[[Call, Message], Message | None]
+# (call, the request of its method) -> the answer, None if it comes later. Raises Refused and Refusal.
+_Handler = Callable[[Call, Any], Message | None]
 
 
 class Service:
@@ -89,31 +81,29 @@ class Service:
     def __init__(self, parts: BrokerParts, router: Router):
         self._parts = parts
         self._routes = Routes(parts)
-        self._sends = Sends(parts, self._routes)
-        self._transactions = EndsOfTransactions(parts, router.transactions.ends)
-        self._recalls = Recalls(parts, self._routes)
         self._clients = GrpcClients(parts, router.clients)
-        acks = router.pop_acks
-        dead_letters = DeadLetters(parts, acks)
-        self._renewals = Renewals(parts, acks, self._clients)
+        pop_acks = router.pop_acks
+        dead_letters = DeadLetters(parts, pop_acks)
+        self._renewals = Renewals(parts, pop_acks, self._clients)
         self._receives = Receives(
-            parts, self._routes, self._clients, router.pops, acks, dead_letters, self._renewals
+            parts, self._routes, self._clients, router.pops, pop_acks, dead_letters, self._renewals
         )
-        self._acks = Acks(parts, self._routes, acks, dead_letters, self._renewals)
+        acks = Acks(parts, self._routes, pop_acks, dead_letters, self._renewals)
         self._telemetry: dict[Stream, Telemetry] = {}
-        self._handlers: dict[str, _Handler] = {
-            f"{_PREFIX}QueryRoute": self._query_route,
-            f"{_PREFIX}Heartbeat": self._heartbeat,
-            f"{_PREFIX}SendMessage": self._send_message,
-            f"{_PREFIX}QueryAssignment": self._query_assignment,
-            f"{_PREFIX}ReceiveMessage": self._receive_message,
-            f"{_PREFIX}AckMessage": self._ack_message,
-            f"{_PREFIX}ChangeInvisibleDuration": self._change_invisible_duration,
-            f"{_PREFIX}ForwardMessageToDeadLetterQueue": self._forward,
-            f"{_PREFIX}EndTransaction": self._end_transaction,
-            f"{_PREFIX}RecallMessage": self._recall_message,
-            f"{_PREFIX}NotifyClientTermination": self._notify_client_termination,
+        handlers: dict[str, _Handler] = {
+            "QueryRoute": lambda call, request: self._routes.query(request),
+            "QueryAssignment": lambda call, request: self._routes.assign(request),
+            "Heartbeat": self._heartbeat,
+            "SendMessage": Sends(parts, self._routes).send,
+            "ReceiveMessage": self._receives.receive,
+            "AckMessage": acks.ack,
+            "ChangeInvisibleDuration": acks.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": acks.forward,
+            "EndTransaction": EndsOfTransactions(parts, router.transactions.ends).end,
+            "RecallMessage": Recalls(parts, self._routes).recall,
+            "NotifyClientTermination": self._notify_client_termination,
         }
+        self._handlers = {_PREFIX + name: handler for name, handler in handlers.items()}
 
     def stop(self) -> None:
         """Renew no message any more."""
@@ -189,54 +179,18 @@ class Service:
             is_send=is_send,
         )
 
-    def _query_route(self, call: Call, request: Message) -> Message:
-        assert isinstance(request, QueryRouteRequest)
-        return self._routes.query(request)
-
-    def _heartbeat(self, call: Call, request: Message) -> Message:
-        assert isinstance(request, HeartbeatRequest)
+    def _heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         if request.client_type == ClientType.CLIENT_TYPE_UNSPECIFIED:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "the type of the client is not known", "client type")
         self._clients.heartbeat(call.client_id, request.group)
         return HeartbeatResponse(status=OK)
 
-    def _send_message(self, call: Call, request: Message) -> None:
-        assert isinstance(request, SendMessageRequest)
-        self._sends.send(request, call.channel.remote_host, call.answer_bytes)
-
-    def _end_transaction(self, call: Call, request: Message) -> Message | None:
-        assert isinstance(request, EndTransactionRequest)
-        return self._transactions.end(call, request)
-
-    def _recall_message(self, call: Call, request: Message) -> None:
-        assert isinstance(request, RecallMessageRequest)
-        self._recalls.recall(call, request)
-
-    def _notify_client_termination(self, call: Call, request: Message) -> Message:
-        assert isinstance(request, NotifyClientTerminationRequest)
+    def _notify_client_termination(
+        self, call: Call, request: NotifyClientTerminationRequest
+    ) -> NotifyClientTerminationResponse:
         self._clients.terminate(call.client_id, request.group)
         self._renewals.client_gone(call.client_id)
         return NotifyClientTerminationResponse(status=OK)
-
-    def _query_assignment(self, call: Call, request: Message) -> Message:
-        assert isinstance(request, QueryAssignmentRequest)
-        return self._routes.assign(request)
-
-    def _receive_message(self, call: Call, request: Message) -> None:
-        assert isinstance(request, ReceiveMessageRequest)
-        self._receives.receive(call, request)
-
-    def _ack_message(self, call: Call, request: Message) -> None:
-        assert isinstance(request, AckMessageRequest)
-        self._acks.ack(call, request)
-
-    def _change_invisible_duration(self, call: Call, request: Message) -> None:
-        assert isinstance(request, ChangeInvisibleDurationRequest)
-        self._acks.change_invisible_duration(call, request)
-
-    def _forward(self, call: Call, request: Message) -> None:
-        assert isinstance(request, ForwardMessageToDeadLetterQueueRequest)
-        self._acks.forward(call, request)
 
     # Telemetry
 
