@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from broker_store.broker.pop.ordered import OrderedQueues
+from broker_store.broker.pop.ordered import Changed, OrderedQueues
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.engine.store_protocol import Store
 from broker_store.formats.pop_records import MAX_MESSAGES, PopKey
@@ -78,24 +78,25 @@ class AckGroup:
         for offset, done in acks:
             waiting.setdefault(offset, []).append(done)
         offsets = sorted(waiting)
-        stored = []
+        stored: list[tuple[list[Done], PutResult]] = []
         for first in range(0, len(offsets), MAX_MESSAGES):
             some = offsets[first : first + MAX_MESSAGES]
             try:
-                put = self._put_record(target, some)
+                put = self.put(target, some).put
             except Exception:  # each acknowledgement needs an answer
                 log.exception("an acknowledgement of %d messages could not be stored", len(some))
                 put = PutResult(PutStatus.UNKNOWN_ERROR)
+            if put is None:  # what these acknowledgements repeat may not be confirmed yet
+                put = PutResult(PutStatus.PUT_OK, log_end=self._store.log.wrote)
             stored.append(([done for offset in some for done in waiting[offset]], put))
         return stored
 
-    def _put_record(self, target: AckTarget, offsets: list[int]) -> PutResult:
+    def put(self, target: AckTarget, offsets: Sequence[int]) -> Changed:
+        """Store acknowledgements of messages of one pop now, at most MAX_MESSAGES."""
         key = target.key
-        if target.revive_queue != ORDER_REVIVE_QUEUE:
-            return self._log.put_ack(key, offsets, target.revive_queue, target.due_ms)
-        put, _ = self._ordered.acknowledge((key.group, key.topic, key.queue_id), offsets, key.pop_ms)
-        # Without a change, what these acknowledgements repeat may not be confirmed yet.
-        return PutResult(PutStatus.PUT_OK, log_end=self._store.log.wrote) if put is None else put
+        if target.revive_queue == ORDER_REVIVE_QUEUE:
+            return self._ordered.acknowledge((key.group, key.topic, key.queue_id), offsets, key.pop_ms)
+        return Changed(self._log.put_ack(key, offsets, target.revive_queue, target.due_ms), [])
 
     def _confirmed(self, stored: list[tuple[list[Done], PutResult]], status: PutStatus) -> None:
         confirmed = self._store.confirmed

@@ -44,7 +44,7 @@ class PopAckHandlers:
         self._acks.ack(_popped(header), channel.remote, partial(self._answer_ack, command, channel))
 
     def _answer_ack(self, command: Command, channel: Channel, status: PutStatus) -> None:
-        answer = command.answer() if status is PutStatus.PUT_OK else self._refused(command, channel, status)
+        answer = self._answer_to(command, channel, status)
         if not command.is_oneway and not channel.closed:
             self._answers.add(channel, encode_frame(answer))
 
@@ -97,13 +97,16 @@ class PopAckHandlers:
     def _answer(
         self, command: Command, channel: Channel, status: PutStatus, fields: dict[str, str] | None = None
     ) -> None:
-        answer = (
-            command.answer(0, None, fields)
-            if status is PutStatus.PUT_OK
-            else self._refused(command, channel, status)
-        )
+        answer = self._answer_to(command, channel, status, fields)
         if not command.is_oneway and not channel.closed:
             channel.write(answer)
+
+    def _answer_to(
+        self, command: Command, channel: Channel, status: PutStatus, fields: dict[str, str] | None = None
+    ) -> Command:
+        if status is PutStatus.PUT_OK:
+            return command.answer(0, None, fields)
+        return self._refused(command, channel, status)
 
     def _refused(self, command: Command, channel: Channel, status: PutStatus) -> Command:
         """Return the answer to a request whose record was not stored."""

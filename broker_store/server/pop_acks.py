@@ -98,11 +98,9 @@ class PopAcks:
     def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> Changed:
         """Store that messages of one pop checkpoint, or of one pop in order, were consumed."""
         topic = topic_of(ack.topic, ack.group, ack.kind)
-        if ack.revive_queue == ORDER_REVIVE_QUEUE:
-            return self._parts.ordered.acknowledge((ack.group, topic, ack.queue_id), offsets, ack.pop_ms)
         key = PopKey(topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_ms, self._parts.broker_name)
-        due_ms = ack.pop_ms + ack.invisible_ms
-        return Changed(self._parts.revive_log.put_ack(key, offsets, ack.revive_queue, due_ms), [])
+        target = AckTarget(key, ack.revive_queue, ack.pop_ms + ack.invisible_ms)
+        return self._parts.acks.put(target, offsets)
 
     def change_invisible_time(
         self, popped: Popped, invisible_ms: int, remote: str, done: Callable[[PutStatus, Receipt], None]

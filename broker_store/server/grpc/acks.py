@@ -32,7 +32,7 @@ from broker_store.server.pop_acks import PopAcks, not_stored
 
 # Of one call. Apache's proxy has no bound but that of its bytes.
 MAX_ENTRIES = 1_024
-# Each is a record, 50 µs.
+# Entries that are checked in one turn. Those of one pop in a turn are one record.
 ENTRIES_PER_TURN = 32
 
 
@@ -51,7 +51,7 @@ class _Pending:
 
 
 class Acks:
-    """Serves what consumers say of messages that they received."""
+    """Serves acknowledgements, changes of invisible times and dead letters of received messages."""
 
     def __init__(
         self,

@@ -121,7 +121,8 @@ class Renewals:
         return Taken(write_handle(renewed.handle), renewed)
 
     def put_back(self, taken: Taken) -> None:
-        """Renew a message again: what the client said of it is not stored, so the client still has it."""
+        """Renew a message again, as the client's request was refused or not stored: the client still has the
+        message."""
         if taken.renewed is None:
             return
         renewed = copy(taken.renewed)  # the old one may still be among those that are due
