@@ -275,10 +275,9 @@ class Clients:
         groups = self._groups_of.get(channel)
         if groups is None:
             return None
-        for name in groups.producers:
-            return self._producers[name][channel].client_id
-        name = next(iter(groups.consumers))
-        return self._consumers[name].members[channel].client_id
+        if groups.producers:
+            return self._producers[next(iter(groups.producers))][channel].client_id
+        return self._consumers[next(iter(groups.consumers))].members[channel].client_id
 
     def name_of(self, channel: ClientChannel, group: str) -> str:
         """Return the id of the client of a consumer group on a channel; its address if it sent no

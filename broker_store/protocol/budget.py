@@ -1,4 +1,4 @@
-"""A budget of frames that cost work and carry no request: it bounds floods of them."""
+"""A budget of frames or records that cost work and have no request: it bounds floods of them."""
 
 from __future__ import annotations
 

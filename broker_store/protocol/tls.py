@@ -14,7 +14,7 @@ from __future__ import annotations
 import ssl
 
 from broker_store.errors import ProtocolError
-from broker_store.protocol.http2.budget import Budget
+from broker_store.protocol.budget import Budget
 
 # The first byte of a connection that begins with TLS: its record has a message of the handshake.
 HANDSHAKE = 0x16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
-from broker_store.protocol.http2.budget import Budget
+from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.frames import frame_head, headers_frame, reset_frame
 from broker_store.protocol.http2.stream import Stream
 

@@ -24,8 +24,8 @@ from collections.abc import Callable
 
 from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
+from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.answers import Answers
-from broker_store.protocol.http2.budget import Budget
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
 from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, check_request
 from broker_store.protocol.http2.frames import (
