@@ -130,9 +130,9 @@ class PopAcks:
             start_offset=popped.offset, pop_ms=pop_ms, invisible_ms=invisible_ms, offset=popped.offset
         )
         checkpoint = PopCheckpoint(key, invisible_ms, (0,))
-        put = parts.revive_log.put_checkpoint(checkpoint, receipt.revive_queue)
+        old = popped.target
+        put = parts.revive_log.put_checkpoint(checkpoint, receipt.revive_queue, changed=old.key)
         if put.ok:
-            old = popped.target
             put = parts.revive_log.put_ack(
                 old.key, [popped.offset], old.revive_queue, old.due_ms, Left.CHANGED
             )

@@ -49,6 +49,18 @@ class GroupCounts:
     without_effect: int = 0
     not_kept_until_ms: int = 0  # the latest invisible time of a pop for which there was no room
 
+    def add(self, why: Left, messages: int) -> None:
+        """Count messages that are not invisible any more."""
+        match why:
+            case Left.ACKNOWLEDGED:
+                self.acknowledged += messages
+            case Left.CHANGED:
+                self.changed += messages
+            case Left.CAME_AGAIN:
+                self.came_again += messages
+            case Left.DROPPED:
+                self.dropped += messages
+
 
 class OpenPop:
     """A pop with messages that are invisible. `over` has the bits of those that are not any more. `client` is
@@ -106,21 +118,26 @@ class InFlight:
         # Until all pops of before the start are found: what left those that are not found yet
         self._early: dict[PopKey, list[_Leaving]] = {}
         self._is_searching = False
-        self._change: OpenPop | None = None  # its message leaves another pop next
         self.earlier_doubt = ""  # why pops of before the start may be missing; empty: they are not
         self.invisible = 0  # messages of all groups
 
     # What happens
 
     def given(
-        self, checkpoint: PopCheckpoint, revive_queue: int, client: str | None, *, is_change: bool = False
+        self,
+        checkpoint: PopCheckpoint,
+        revive_queue: int,
+        client: str | None,
+        *,
+        changed: PopKey | None = None,
     ) -> None:
-        """Note a pop whose pop checkpoint was stored. With `is_change` it gives a message of another pop
-        another invisible time; the message leaves that one next, and has the same client."""
-        if not is_change:
+        """Note a pop whose pop checkpoint was stored. With `changed` it gives a message of that pop another
+        invisible time; the client is the same."""
+        if changed is None:
             self.counts_of(checkpoint.key.group).popped += len(checkpoint.diffs)
-        pop = self._keep(checkpoint, revive_queue, client)
-        self._change = pop if is_change else None
+        elif (before := self._pop_of(changed)) is not None:
+            client = before.client
+        self._keep(checkpoint, revive_queue, client)
 
     def found(self, checkpoint: PopCheckpoint, revive_queue: int) -> None:
         """Note a pop checkpoint of before the start that was read in the log; without effect if its pop is
@@ -131,17 +148,17 @@ class InFlight:
             for leaving in self._early.pop(key, ()):
                 self.left(key, *leaving)
 
-    def _keep(self, checkpoint: PopCheckpoint, revive_queue: int, client: str | None) -> OpenPop | None:
+    def _keep(self, checkpoint: PopCheckpoint, revive_queue: int, client: str | None) -> None:
         key = checkpoint.key
         self.finished(key)
         if self._pops >= self._max_pops:
             counts = self.counts_of(key.group)
             counts.not_kept_until_ms = max(counts.not_kept_until_ms, checkpoint.revive_ms)
-            return None
+            return
         self._serial += 1
         pop = OpenPop(checkpoint, revive_queue, client, self._serial)
         if not pop.size:
-            return None
+            return
         place = pop.place
         pops = self._places.get(place)
         if pops is None:
@@ -151,7 +168,6 @@ class InFlight:
         pops[key] = pop
         self._pops += 1
         self._add(place, pop.size)
-        return pop
 
     def left(self, key: PopKey, offsets: Sequence[int], revive_queue: int, why: Left | None) -> None:
         """Note that messages of a pop are not invisible any more. `revive_queue` has the record that says so:
@@ -168,13 +184,11 @@ class InFlight:
         if pop is None or pop.revive_queue != revive_queue:
             self._had_no_effect(key.group, len(offsets), why)
             return
-        if why is Left.CHANGED and self._change is not None:
-            self._change.client, self._change = pop.client, None
         messages = pop.mark(offsets)
         self._add(pop.place, -messages)
         if why is not None:
             counts = self.counts_of(key.group)
-            setattr(counts, why.value, getattr(counts, why.value) + messages)
+            counts.add(why, messages)
             if why is Left.ACKNOWLEDGED:
                 counts.without_effect += len(offsets) - messages
         if not pop.size:

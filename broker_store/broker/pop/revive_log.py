@@ -52,10 +52,11 @@ class ReviveLog:
         next_offset: int | None = None,
         *,
         client: str | None = None,
+        changed: PopKey | None = None,
     ) -> PutResult:
-        """Store a pop checkpoint. `next_offset` is where the group's next pop of the queue begins, None if
-        this is not the record of a pop but of a change. `client` gets the messages, None if it is not
-        known."""
+        """Store a pop checkpoint. `next_offset` is where the group's next pop of the queue begins. `client`
+        gets the messages, None if it is not known. If this is not the record of a pop but of a changed
+        invisible time, `changed` is the pop of before, and there is no `next_offset`."""
         values = {
             properties.TAGS: CHECKPOINT_TAG,
             properties.UNIQUE_KEY: pop_records.checkpoint_id(checkpoint.key),
@@ -65,7 +66,7 @@ class ReviveLog:
             values[NEXT_OFFSET] = str(next_offset)
         put = self._put(pop_records.encode_checkpoint(checkpoint), queue_id, values)
         if put.ok:
-            self.in_flight.given(checkpoint, queue_id, client, is_change=next_offset is None)
+            self.in_flight.given(checkpoint, queue_id, client, changed=changed)
         return put
 
     def put_ack(

@@ -70,7 +70,7 @@ def test_acknowledgements_too_late_or_twice_have_no_effect_and_are_counted():
 def test_a_message_with_another_invisible_time_keeps_its_client_and_is_not_popped_twice():
     in_flight = InFlight()
     in_flight.given(checkpoint(), 4, "client-1")
-    in_flight.given(checkpoint(1, (0,), pop_ms=START_MS + 5), 4, None, is_change=True)
+    in_flight.given(checkpoint(1, (0,), pop_ms=START_MS + 5), 4, None, changed=checkpoint().key)
     in_flight.left(checkpoint().key, [1], 4, Left.CHANGED)
     assert offsets_of(in_flight) == [("client-1", [0, 2]), ("client-1", [1])]
     assert in_flight.counts("CG") == GroupCounts(popped=3, changed=1)
