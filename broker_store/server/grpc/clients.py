@@ -1,7 +1,8 @@
 """The clients of the gRPC port in the broker's tables: their groups, language and subscriptions.
 
 A client is known from its first settings on, by its id. It is forgotten when its Telemetry ends, when it says
-that it terminates, or after two minutes without a heartbeat.
+that it terminates, or after two minutes without a heartbeat. The ids of the last MAX_ENDED clients whose
+Telemetry ended are kept, since the Rust client ends its Telemetry before it says that it terminates.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ MAX_TOPICS = 1_000  # of a producer
 # A client with 1,000 topics of 100 characters has 110 KB, most have less than one.
 MAX_SETTINGS_BYTES = 256 << 10
 MAX_ALL_SETTINGS_BYTES = 64 << 20
+MAX_ENDED = 1_000  # ids of at most MAX_CLIENT_ID_CHARACTERS
 
 
 class GrpcClient:
@@ -123,6 +125,7 @@ class GrpcClients:
     def __init__(self, parts: BrokerParts, register: ClientHandlers):
         self._parts, self._handlers = parts, register
         self._clients: dict[str, GrpcClient] = {}
+        self._ended: dict[str, None] = {}  # ids of clients whose Telemetry ended, oldest first
         self._settings_bytes = 0  # of all clients
 
     def __len__(self) -> int:
@@ -157,6 +160,7 @@ class GrpcClients:
             self._parts.clients.unregister(client, client.client_id, None, client.group)
         client.settings, client.settings_ms, client.settings_bytes = kept, now_ms, size
         self._clients[client.client_id] = client
+        self._ended.pop(client.client_id, None)
 
     def _check_size(self, settings: Settings, before: GrpcClient | None) -> int:
         """Return the size of settings, which are kept as long as their Telemetry is open. Raises Refused for
@@ -192,22 +196,30 @@ class GrpcClients:
 
     def terminate(self, client_id: str, group: v2.Resource) -> None:
         """Forget a client that ends. Raises Refused."""
+        if client_id in self._ended:
+            del self._ended[client_id]
+            return
         client = self._known(client_id)
         if client.settings.HasField("subscription"):
             check_group_name(group.name)
-        self.ended(client)
+        self._forget(client)
 
     def ended(self, client: GrpcClient) -> bool:
         """Forget a client whose Telemetry has ended; return whether it was known by that."""
-        client.closed = True
-        if client.questions is not None:
-            client.questions.close()
         if self._clients.get(client.client_id) is not client:
+            _close(client)
             return False
+        self._forget(client)
+        self._ended[client.client_id] = None
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+        return True
+
+    def _forget(self, client: GrpcClient) -> None:
+        _close(client)
         del self._clients[client.client_id]
         self._settings_bytes -= client.settings_bytes
         self._parts.clients.channel_closed(client)
-        return True
 
     def _known(self, client_id: str) -> GrpcClient:
         client = self._clients.get(client_id)
@@ -291,6 +303,12 @@ class GrpcClients:
             raise Refused(
                 Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", error.cause
             ) from None
+
+
+def _close(client: GrpcClient) -> None:
+    client.closed = True
+    if client.questions is not None:
+        client.questions.close()
 
 
 def _too_many(error: LimitError) -> Refused:

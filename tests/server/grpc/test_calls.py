@@ -27,6 +27,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Settings,
 )
 from broker_store.server.grpc import channel as channel_module
+from broker_store.server.grpc import clients
 from broker_store.server.grpc import routes as routes_module
 from broker_store.server.grpc.sends import MAX_MESSAGES
 from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY, SEND_MESSAGE
@@ -241,7 +242,7 @@ async def test_heartbeats_and_terminations_are_answered(opened):
     port = await opened()
     beat = s.HeartbeatRequest(client_type=ClientType.PRODUCER)
     early = await port.call("Heartbeat", beat)
-    call = telemetry(port)
+    call = port.telemetry()
     await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
     await call.read()
     ok = await port.call("Heartbeat", beat)
@@ -253,6 +254,41 @@ async def test_heartbeats_and_terminations_are_answered(opened):
     assert codes == [no_settings, Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE, Code.OK, no_settings]
     assert early.status.message == "cannot find client settings for this client"
     call.cancel()
+
+
+async def test_a_client_may_terminate_after_its_telemetry(opened):
+    """The Rust client ends its Telemetry first."""
+    port = await opened()
+    call = port.telemetry()
+    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
+    await call.read()
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    codes = [
+        (await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest())).status.code
+        for _ in range(2)
+    ]
+    assert codes == [Code.OK, Code.UNRECOGNIZED_CLIENT_TYPE]
+
+
+async def test_few_ids_of_clients_whose_telemetry_ended_are_kept(opened, monkeypatch):
+    monkeypatch.setattr(clients, "MAX_ENDED", 2)
+    port = await opened()
+    ids = ("c1", "c2", "c3")
+    for client_id in ids:
+        call = port.telemetry((("x-mq-client-id", client_id),))
+        await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
+        await call.read()
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+    request = s.NotifyClientTerminationRequest()
+    answers = [
+        await port.call("NotifyClientTermination", request, metadata=(("x-mq-client-id", client_id),))
+        for client_id in ids
+    ]
+    assert [answer.status.code for answer in answers] == [
+        Code.UNRECOGNIZED_CLIENT_TYPE, Code.OK, Code.OK,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted({method.name for method in _METHODS.values()} - SERVED))
@@ -288,17 +324,9 @@ async def test_a_bug_in_a_handler_is_answered_without_details(opened, monkeypatc
     assert "secret" in caplog.text
 
 
-def telemetry(port, metadata=METADATA):
-    return port.channel.stream_stream(
-        "/apache.rocketmq.v2.MessagingService/Telemetry",
-        s.TelemetryCommand.SerializeToString,
-        s.TelemetryCommand.FromString,
-    )(metadata=metadata)
-
-
 async def test_a_producer_gets_its_settings_with_those_of_the_broker(opened):
     port = await opened()
-    call = telemetry(port)
+    call = port.telemetry()
     given = Settings(
         client_type=ClientType.PRODUCER,
         access_point=ENDPOINTS,
@@ -325,14 +353,14 @@ async def test_a_producer_gets_its_settings_with_those_of_the_broker(opened):
 
 async def test_telemetry_needs_an_id_too(opened):
     port = await opened()
-    call = telemetry(port, ())
+    call = port.telemetry(())
     assert (await call.read()).status.code == Code.CLIENT_ID_REQUIRED
     assert await call.read() is grpc.aio.EOF
 
 
 async def test_a_cancelled_telemetry_is_forgotten(opened):
     port = await opened()
-    call = telemetry(port)
+    call = port.telemetry()
     await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
     await call.read()
     (connection,) = port.port.channels
