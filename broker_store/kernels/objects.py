@@ -63,6 +63,7 @@ new_int = _api("PyLong_FromLongLong", _WORD)
 # (0, size): the bytes are to be written by the caller
 new_bytes = _api("PyBytes_FromStringAndSize", _WORD, _WORD)
 bytes_data = _api("PyBytes_AsString", _WORD)
+bytes_size = _api("PyBytes_Size", _WORD)
 new_list = _api("PyList_New", _WORD)
 _set_in_list = _api("PyList_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
 new_tuple = _api("PyTuple_New", _WORD)
@@ -70,6 +71,14 @@ new_tuple = _api("PyTuple_New", _WORD)
 new_named = _api("PyType_GenericAlloc", _WORD, _WORD)
 _set_in_tuple = _api("PyTuple_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
 decref = _api("Py_DecRef", _WORD, gives=types.void)  # 0 is ignored
+_from_latin1 = _api("PyUnicode_DecodeLatin1", _WORD, _WORD, _WORD)
+new_dict = _api("PyDict_New")
+clear_dict = _api("PyDict_Clear", _WORD, gives=types.void)
+dict_size = _api("PyDict_Size", _WORD)
+_set_in_dict = _api("PyDict_SetItem", _WORD, _WORD, _WORD, gives=types.int32)
+# (a list, a number below its length): the caller of the entry point holds the item
+list_item = _api("PyList_GetItem", _WORD, _WORD)
+_is_in_set = _api("PySet_Contains", _WORD, _WORD, gives=types.int32)
 
 
 @inlined
@@ -106,6 +115,25 @@ def put_into_list(target, number, item):
 def put_into_tuple(target, number, item):
     """Set an item of a tuple, which takes over the reference; 0 (could not be made) is allowed."""
     _set_in_tuple(target, number, item)
+
+
+@inlined
+def new_text(address, length):
+    """Return a str of Latin-1, of which ASCII is a part."""
+    return _from_latin1(address, length, 0)
+
+
+@inlined
+def put_into_dict(target, key, value):
+    """Set an item of a dict, which takes references of its own; 0 (could not be made) is allowed."""
+    if key != 0 and value != 0:
+        _set_in_dict(target, key, value)
+
+
+@inlined
+def is_in_set(target, item):
+    """Return whether an item, 0 (could not be made) is allowed, is in a set."""
+    return item != 0 and _is_in_set(target, item) == 1
 
 
 @inlined

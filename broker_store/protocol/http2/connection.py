@@ -27,11 +27,12 @@ from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.answers import Answers
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
-from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, check_request
+from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, ReadFields
 from broker_store.protocol.http2.frames import (
     SETTINGS_ACK,
     Http2Error,
     Scan,
+    checked_increment,
     goaway_frame,
     payload_bytes,
     ping_ack,
@@ -41,6 +42,7 @@ from broker_store.protocol.http2.frames import (
     scan_frames,
     settings_frame,
     window_update,
+    without_padding,
 )
 from broker_store.protocol.http2.stream import Stream
 
@@ -81,6 +83,7 @@ class Connection(Answers):
         now_s: float,
         scan: Scan = scan_frames,
         max_body: Callable[[str], int] = lambda path: MAX_BODY_BYTES,
+        read_fields: ReadFields | None = None,
     ):
         super().__init__(now_s)
         self.failure: Http2Error | None = None
@@ -91,7 +94,7 @@ class Connection(Answers):
         self._rest = b""
         self._rest_since_s = 0.0
         self._has_preface = self._has_settings = False
-        self._decoder = FieldDecoder()
+        self._decoder = FieldDecoder(read_fields)
         self._last = 0  # highest stream of the peer
         self._is_leaving = False
         self._block: list[bytes] = []  # of a header block that is not complete
@@ -235,7 +238,7 @@ class Connection(Answers):
     def _headers(self, number: int, flags: int, payload: bytes) -> None:
         if not number & 1:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {number}")
-        payload = _without_padding(payload, flags)
+        payload = without_padding(payload, flags)
         if flags & f.FLAG_PRIORITY:
             if len(payload) < 5:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame that is too short")
@@ -270,7 +273,8 @@ class Connection(Answers):
             raise Http2Error(
                 ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {MAX_BLOCK_BYTES} bytes"
             )
-        pairs = self._decoder.decode(block)
+        # Each block is decoded: a later one may depend on it.
+        fields = self._decoder.request(block)
         if number <= self._last:
             self._trailers(number, flags)
             return
@@ -280,7 +284,6 @@ class Connection(Answers):
             return
         if len(self.streams) >= MAX_STREAMS:
             raise Http2Error(ErrorCode.REFUSED_STREAM, f"more than {MAX_STREAMS} concurrent streams", number)
-        fields = check_request(pairs)
         if isinstance(fields, str):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, fields, number)
         self._open(number, flags, fields)
@@ -331,7 +334,7 @@ class Connection(Answers):
         if stream.credit < 0:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more bytes than the stream's window", number)
         if flags & f.FLAG_PADDED:
-            payload = _without_padding(payload, flags)
+            payload = without_padding(payload, flags)
         ends = flags & f.FLAG_END_STREAM
         if not ends and len(payload) < MIN_PIECE_BYTES:
             self._spend("small pieces of requests")
@@ -468,33 +471,13 @@ class Connection(Answers):
         self._spend("WINDOW_UPDATE frames")
         increment = read_uint32(payload) & f.MAX_WINDOW
         if not number:
-            self._window += _checked(increment, self._window, 0)
+            self._window += checked_increment(increment, self._window, 0)
             self._send_waiting()
             return
         self._check_not_idle(number, "WINDOW_UPDATE")
         stream = self.streams.get(number)
         if stream is None:
             return
-        stream.window += _checked(increment, stream.window, number)
+        stream.window += checked_increment(increment, stream.window, number)
         if stream.waits:
             self._send_waiting()
-
-
-def _without_padding(payload: bytes, flags: int) -> bytes:
-    if not flags & f.FLAG_PADDED:
-        return payload
-    if not payload:
-        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without a length of its padding")
-    padding = payload[0]
-    if padding >= len(payload):
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a padding that is longer than its frame")
-    return payload[1 : len(payload) - padding]
-
-
-def _checked(increment: int, window: int, stream: int) -> int:
-    """Return the increment of a window. Raises Http2Error if it is 0 or too large."""
-    if not increment:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE by 0", stream)
-    if window + increment > f.MAX_WINDOW:
-        raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window above the highest allowed one", stream)
-    return increment

@@ -5,11 +5,15 @@ update to 0. From then on no block depends on another: each field is read by its
 texts that were read before are taken from a cache. Until then, and for clients that keep a table, the decoder
 of the library `hpack` reads the blocks.
 
+The fields of a usual request without a table are read by a kernel, `kernels/http2_fields.py`, which a server
+gives to its connections. What it does not read, it leaves to the code here.
+
 Answers use no dynamic table and no Huffman code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
@@ -26,9 +30,12 @@ MAX_CACHED = 512
 MAX_CACHED_BYTES = 256
 
 Fields = dict[str, str]
+# (block without a dynamic table, STATIC_WORDS) -> the fields of a request, empty if they are not read here.
+ReadFields = Callable[[bytes, list[str]], Fields]
 
 _STATIC = [(name.decode(), value.decode()) for name, value in HeaderTable.STATIC_TABLE]
 _STATIC_END = len(_STATIC) + 1
+STATIC_WORDS = [word for field in _STATIC for word in field]
 _SIZE_UPDATE = 0x20
 _NO_TABLE = b"\x20"
 # Names that this server asks for are all shorter. Other names may be longer, which is no error.
@@ -42,14 +49,23 @@ _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 class FieldDecoder:
     """Decodes the header blocks of one connection, which must come in their order."""
 
-    __slots__ = ("_full", "_names", "_texts", "has_no_table")
+    __slots__ = ("_full", "_names", "_texts", "_read_usual", "has_no_table")
 
-    def __init__(self) -> None:
+    def __init__(self, read_usual: ReadFields | None = None) -> None:
+        self._read_usual = read_usual
         self._full: Decoder | None = Decoder(MAX_FIELDS_BYTES)
         self._names: dict[bytes, str] = {}
         self._texts: dict[bytes, str] = {}
         # The peer has acknowledged that no table is allowed.
         self.has_no_table = False
+
+    def request(self, block: bytes) -> Fields | str:
+        """Return the fields of a request as `check_request`. Raises Http2Error as `decode`."""
+        if self._full is None and self._read_usual is not None:
+            fields = self._read_usual(block, STATIC_WORDS)
+            if fields:
+                return fields
+        return check_request(self.decode(block))
 
     def decode(self, block: bytes) -> list[tuple[str, str]]:
         """Return the fields of a block. Raises Http2Error for the connection: no later block can be read."""

@@ -12,10 +12,12 @@ from broker_store.errors import ProtocolError
 from broker_store.formats.http2_frame import (
     FLAG_ACK,
     FLAG_END_HEADERS,
+    FLAG_PADDED,
     FLAGS_AT,
     GOAWAY,
     HEAD_BYTES,
     HEADERS,
+    MAX_WINDOW,
     PING,
     RST_STREAM,
     SETTINGS,
@@ -120,3 +122,24 @@ def headers_frame(stream: int, block: bytes, flags: int) -> bytes:
     """Return a HEADERS frame. Blocks of answers are far shorter than the shortest frame that a peer must
     accept."""
     return frame_head(len(block), HEADERS, FLAG_END_HEADERS | flags, stream) + block
+
+
+def without_padding(payload: bytes, flags: int) -> bytes:
+    """Return the payload of a DATA or HEADERS frame without its padding. Raises Http2Error."""
+    if not flags & FLAG_PADDED:
+        return payload
+    if not payload:
+        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without a length of its padding")
+    padding = payload[0]
+    if padding >= len(payload):
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a padding that is longer than its frame")
+    return payload[1 : len(payload) - padding]
+
+
+def checked_increment(increment: int, window: int, stream: int) -> int:
+    """Return the increment of a window. Raises Http2Error if it is 0 or too large."""
+    if not increment:
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE by 0", stream)
+    if window + increment > MAX_WINDOW:
+        raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window above the highest allowed one", stream)
+    return increment

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from broker_store.kernels.http2_fields import read_fields
 from broker_store.kernels.http2_frames import scan_frames
 from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed, with_prefix
 from broker_store.protocol.http2.connection import Connection
@@ -106,7 +107,7 @@ class GrpcChannel(asyncio.Protocol):
         self.listener = listener
         self.loop = asyncio.get_running_loop()
         self.last_s = self.loop.time()
-        self.connection = Connection(handler.is_long, self.last_s, scan_frames, handler.max_body)
+        self.connection = Connection(handler.is_long, self.last_s, scan_frames, handler.max_body, read_fields)
         self.transport: asyncio.Transport | TlsTransport | None = None
         self.tls: TlsTransport | None = None
         self.closed = False

@@ -8,6 +8,7 @@ import h2.config
 import h2.connection
 import h2.events
 
+from broker_store.kernels.http2_fields import read_fields
 from broker_store.protocol.http2.connection import Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
 from broker_store.protocol.http2.fields import encode_fields
@@ -23,10 +24,12 @@ FIELDS = [
 
 
 class Server:
-    """Answers each request with its body. `hold` keeps the answers back until `release`."""
+    """Answers each request with its body. `hold` keeps the answers back until `release`. With the compiled scan
+    it has both kernels."""
 
     def __init__(self, scan: Scan = scan_frames, *, hold: bool = False):
-        self.connection = Connection(LONG.__eq__, 0.0, scan)
+        read = None if scan is scan_frames else read_fields
+        self.connection = Connection(LONG.__eq__, 0.0, scan, read_fields=read)
         self.events: list[Event] = []
         self.held: list[Request] | None = [] if hold else None
         self.now_s = 0.0
