@@ -97,7 +97,7 @@ def request_to_recall(
         properties.TIMER_DELETE_KEY: handle.unique_key,
         properties.UNIQUE_KEY: handle.unique_key,
         properties.TIMER_DELIVER_MS: handle.time_ms,
-        "BORN_TIMESTAMP": str(now_ms),
+        properties.BORN_TIMESTAMP: str(now_ms),
     }
     if producer_group:
         stated[properties.PRODUCER_GROUP] = producer_group

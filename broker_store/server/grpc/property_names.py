@@ -1,13 +1,7 @@
-"""Names of properties in stored messages that stand for system properties of gRPC."""
+"""Names of properties that a producer of gRPC must not give."""
 
 from __future__ import annotations
 
-BORN_HOST = "__BORNHOST"
-BORN_TIMESTAMP = "BORN_TIMESTAMP"
-TRACE_CONTEXT = "TRACE_CONTEXT"
-SHARDING_KEY = "__SHARDINGKEY"
-PRIORITY = "_SYS_MSG_PRIORITY_"
-LITE_TOPIC = "__LITE_TOPIC"
 # Names of Apache's MessageConst.STRING_HASH_SET: the broker or a client sets them.
 RESERVED = frozenset(
     (

@@ -18,14 +18,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Resource,
     SystemProperties,
 )
-from broker_store.server.grpc.property_names import (
-    BORN_HOST,
-    LITE_TOPIC,
-    PRIORITY,
-    RESERVED,
-    SHARDING_KEY,
-    TRACE_CONTEXT,
-)
+from broker_store.server.grpc.property_names import RESERVED
 
 # The years 1 to 9999
 _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -52,7 +45,7 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
         body_encoding=Encoding.GZIP if stored.sys_flag & record.SYS_COMPRESSED else Encoding.IDENTITY,
         message_type=_type(pairs),
         born_timestamp=timestamp(stored.born_timestamp),
-        born_host=pairs.get(BORN_HOST) or host_text(stored.born_host).rpartition(":")[0],
+        born_host=pairs.get(properties.BORN_HOST) or host_text(stored.born_host).rpartition(":")[0],
         store_timestamp=timestamp(stored.store_timestamp),
         store_host=host_text(stored.store_host),
         queue_id=stored.queue_id,
@@ -63,13 +56,13 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
         system.tag = tag
     if (delivery_ms := _delivery_ms(pairs, now_ms)) is not None:
         system.delivery_timestamp.CopyFrom(timestamp(delivery_ms))
-    if (priority := _number(pairs.get(PRIORITY))) is not None and priority < 1 << 31:
+    if (priority := _number(pairs.get(properties.PRIORITY))) is not None and priority < 1 << 31:
         system.priority = priority
-    if (key := pairs.get(SHARDING_KEY)) is not None:
+    if (key := pairs.get(properties.SHARDING_KEY)) is not None:
         system.message_group = key
-    if (lite := pairs.get(LITE_TOPIC)) is not None:
+    if (lite := pairs.get(properties.LITE_TOPIC)) is not None:
         system.lite_topic = lite
-    if (trace := pairs.get(TRACE_CONTEXT)) is not None:
+    if (trace := pairs.get(properties.TRACE_CONTEXT)) is not None:
         system.trace_context = trace
     origin, origin_id = pairs.get(properties.DLQ_ORIGIN_TOPIC), pairs.get(properties.DLQ_ORIGIN_MESSAGE_ID)
     if origin is not None and origin_id is not None:
@@ -94,11 +87,11 @@ def _type(pairs: dict[str, str]) -> MessageType:
         return MessageType.TRANSACTION
     if any(name in pairs for name in _DELAYED):
         return MessageType.DELAY
-    if SHARDING_KEY in pairs:
+    if properties.SHARDING_KEY in pairs:
         return MessageType.FIFO
-    if PRIORITY in pairs:
+    if properties.PRIORITY in pairs:
         return MessageType.PRIORITY
-    return MessageType.LITE if LITE_TOPIC in pairs else MessageType.NORMAL
+    return MessageType.LITE if properties.LITE_TOPIC in pairs else MessageType.NORMAL
 
 
 def _delivery_ms(pairs: dict[str, str], now_ms: int) -> int | None:

@@ -80,7 +80,10 @@ class Routes:
 
     def topic(self, resource: Resource) -> TopicConfig:
         """Return the topic that a call names. Raises Refused if there is none."""
-        name = resource.name
+        return self.topic_of(resource.name)
+
+    def topic_of(self, name: str) -> TopicConfig:
+        """Return the topic of a name in a call. Raises Refused if there is none."""
         check_user_topic(self._parts.topics, name)
         config = self._parts.topics.get(name)
         if config is None:

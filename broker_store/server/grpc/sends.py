@@ -2,6 +2,8 @@
 
 All messages of a call are checked before the first is added. They go to one queue: a message in order to that
 of its group, others to the queues in turn. The client's choice of a queue is not used, as in Apache's proxy.
+
+A call of a usual producer is read by a kernel, `kernels/grpc_send.py`. All others are read with protobuf.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from broker_store.formats.consistent_hash import consistent_hash
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
 from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
+from broker_store.kernels.grpc_send import usual_sends
 from broker_store.messages import Message, PutResult
 from broker_store.protocol.grpc.send_answer import stored_answer
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
@@ -27,6 +30,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.server.grpc import transaction_ids
 from broker_store.server.grpc.call import Call
+from broker_store.server.grpc.property_names import REFUSED
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
@@ -62,7 +66,27 @@ class Sends:
         self._max_body = parts.store_settings.max_message_size
         self._max_pending = parts.settings.send_thread_pool_queue_capacity
         self._added = properties.encode(added_properties(parts.settings))
+        self._read_usual = usual_sends(REFUSED, self._added)
         self._turn = itertools.count()
+
+    def send_usual(self, call: Call, body: bytes) -> bool:
+        """Do what `send` does, from the bytes of a call with one message of the usual kind. Return False for
+        any other call, which is not looked at further. Raises Refused."""
+        read = self._read_usual(body)
+        if not read:
+            return False
+        topic, message_id, message_body, encoded, born_ms, encoding = read
+        self._check_capacity()
+        config = self._routes.topic_of(topic)
+        check_body(message_body, self._max_body)
+        if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            check_type(config, NORMAL)
+        queue_id = self._queue(config, None)
+        message = self._stored_form(
+            config, queue_id, message_body, encoded, encoding, born_ms, call.channel.remote_host
+        )
+        self._group.add(message, self._one_stored, (call, message_id), expires=True)
+        return True
 
     def send(self, call: Call, request: SendMessageRequest) -> None:
         """Add the messages of a call, and answer when all are stored. Raises Refused or Refusal; then none is
@@ -147,21 +171,32 @@ class Sends:
         remote_host: tuple[bytes, int],
     ) -> Message:
         system = given.system_properties
-        flag = record.SYS_COMPRESSED if system.body_encoding == _GZIP else 0
-        if config.filter_type == MULTI_TAG:
-            flag |= record.SYS_MULTI_TAGS
         born = system.born_timestamp
-        return Message(
-            config.name,
+        return self._stored_form(
+            config,
             queue_id,
             given.body,
             properties.encode(pairs) + self._added,
-            0,
-            flag,
+            system.body_encoding,
             born.seconds * 1_000 + born.nanos // 1_000_000,
             remote_host,
-            self._parts.endpoint.store_host,
         )
+
+    def _stored_form(
+        self,
+        config: TopicConfig,
+        queue_id: int,
+        body: bytes,
+        encoded: bytes,
+        encoding: int,
+        born_ms: int,
+        remote_host: tuple[bytes, int],
+    ) -> Message:
+        flag = record.SYS_COMPRESSED if encoding == _GZIP else 0
+        if config.filter_type == MULTI_TAG:
+            flag |= record.SYS_MULTI_TAGS
+        store_host = self._parts.endpoint.store_host
+        return Message(config.name, queue_id, body, encoded, 0, flag, born_ms, remote_host, store_host)
 
     def _make_special(
         self,

@@ -9,14 +9,7 @@ import unicodedata
 from broker_store.formats import properties
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, MessageType
-from broker_store.server.grpc.property_names import (
-    BORN_HOST,
-    BORN_TIMESTAMP,
-    PRIORITY,
-    REFUSED,
-    SHARDING_KEY,
-    TRACE_CONTEXT,
-)
+from broker_store.server.grpc.property_names import REFUSED
 from broker_store.server.grpc.statuses import Refused
 
 # Limits of Apache's proxy.
@@ -103,11 +96,11 @@ def properties_of(given: v2.Message, kind: str, topic: str, now_ms: int) -> dict
     if kind != NORMAL:
         _add_special(pairs, system, topic, now_ms)
     if (trace := system.trace_context) and not _has_control(trace):
-        pairs[TRACE_CONTEXT] = trace
+        pairs[properties.TRACE_CONTEXT] = trace
     if born_host and not _has_control(born_host):
-        pairs[BORN_HOST] = born_host
+        pairs[properties.BORN_HOST] = born_host
     if 0 < (seconds := born.seconds) < _MAX_SECONDS:
-        pairs[BORN_TIMESTAMP] = str(seconds * 1_000 + born.nanos // 1_000_000)
+        pairs[properties.BORN_TIMESTAMP] = str(seconds * 1_000 + born.nanos // 1_000_000)
     return pairs
 
 
@@ -134,10 +127,10 @@ def _add_special(pairs: dict[str, str], system: v2.SystemProperties, topic: str,
     if system.HasField("priority"):
         if system.priority < 0:
             raise Refused(Code.BAD_REQUEST, "The priority must be greater than or equal to 0", "priority")
-        pairs[PRIORITY] = str(system.priority)
+        pairs[properties.PRIORITY] = str(system.priority)
     if system.message_group:
         _check_group(system.message_group)
-        pairs[SHARDING_KEY] = system.message_group
+        pairs[properties.SHARDING_KEY] = system.message_group
     if system.lite_topic:
         _check_lite_topic(system.lite_topic)
 

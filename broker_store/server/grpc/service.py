@@ -89,12 +89,13 @@ class Service:
             parts, self._routes, self._clients, router.pops, pop_acks, dead_letters, self._renewals
         )
         acks = Acks(parts, self._routes, pop_acks, dead_letters, self._renewals)
+        self._sends = Sends(parts, self._routes)
         self._telemetry: dict[Stream, Telemetry] = {}
         handlers: dict[str, _Handler] = {
             "QueryRoute": lambda call, request: self._routes.query(request),
             "QueryAssignment": lambda call, request: self._routes.assign(request),
             "Heartbeat": self._heartbeat,
-            "SendMessage": Sends(parts, self._routes).send,
+            "SendMessage": self._sends.send,
             "ReceiveMessage": self._receives.receive,
             "AckMessage": acks.ack,
             "ChangeInvisibleDuration": acks.change_invisible_duration,
@@ -126,6 +127,8 @@ class Service:
             return
         call = Call(channel, stream)
         try:
+            if path == SEND_MESSAGE and fields.get(CLIENT_ID) and self._sends.send_usual(call, body):
+                return
             message = message_of(body)
             if len(message) > MAX_SMALL_BODY_BYTES:
                 check_count(message)

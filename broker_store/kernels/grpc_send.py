@@ -1,0 +1,398 @@
+"""A usual SendMessage of gRPC, from the bytes of its body to what the store needs of it.
+
+`server/grpc/sends.py` reads every call with protobuf, checks it, and says what is wrong with it. This kernel
+reads the calls of usual producers: one message of the type NORMAL, whose fields come once and in the order of
+their numbers, and whose texts are printable ASCII. All checks of `server/grpc/sent_messages.py` pass for such
+a message, and its properties are the same. For any other call the kernel returns an empty tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from broker_store.formats import properties as p
+from broker_store.kernels.memory import (
+    copy_memory,
+    find_byte,
+    inlined,
+    load_be32,
+    load_u8,
+    same_bytes,
+    store_u8,
+)
+from broker_store.kernels.objects import (
+    answer,
+    argument,
+    bytearray_data,
+    bytes_data,
+    bytes_size,
+    decref,
+    entry_point,
+    has_failed,
+    is_in_set,
+    new_bytes,
+    new_int,
+    new_text,
+    new_tuple,
+    put_into_tuple,
+    wrong_call,
+)
+
+# (topic, message id, body, encoded properties, born time in milliseconds, number of the body's encoding), or
+# an empty tuple.
+UsualSend = tuple[str, str, bytes, bytes, int, int] | tuple[()]
+
+_MAX_USER_PROPERTIES = 16  # each is compared with those before
+_MAX_USER_BYTES = 16 << 10  # with tag and keys, as the proxy
+_MAX_TEXT_BYTES = 1 << 10  # of each other text, longer ones are left to protobuf
+# For the properties of the user, and those of the broker with their names and separators.
+_ROOM_BYTES = 2 * _MAX_USER_BYTES + 8 * _MAX_TEXT_BYTES
+_PREFIX_BYTES = 5
+_MAX_SECONDS = 1 << 40
+_MAX_NANOS = 999_999_999
+_FIFO, _GZIP = 2, 2
+
+# A field begins with its number * 8 + its kind, which is 2 for what has a length and 0 for a number.
+_REQUEST_MESSAGES = 0x0A
+_MESSAGE_TOPIC, _MESSAGE_USER, _MESSAGE_SYSTEM, _MESSAGE_BODY = 0x0A, 0x12, 0x1A, 0x22
+_RESOURCE_NAME = 0x12
+_ENTRY_KEY, _ENTRY_VALUE = 0x0A, 0x12
+_TAG, _KEYS, _MESSAGE_ID, _DIGEST, _ENCODING, _TYPE, _BORN, _BORN_HOST = (
+    0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30, 0x3A, 0x42,
+)  # fmt: skip
+_QUEUE_ID = 0x68
+_TRACE_CONTEXT = 0x92  # the first byte of two, the second is 1
+_FIRST_NUMBER, _SECOND_NUMBER, _SECOND_TEXT = 0x08, 0x10, 0x12
+
+_NAME_END, _VALUE_END, _SPACE, _LAST_PRINTABLE, _BAR = 1, 2, 0x20, 0x7E, 0x7C
+
+
+def _name(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode() + b"\x01", dtype=np.uint8).copy()
+
+
+_TAGS_NAME = _name(p.TAGS)
+_KEYS_NAME = _name(p.KEYS)
+_UNIQUE_KEY_NAME = _name(p.UNIQUE_KEY)
+_TRACE_CONTEXT_NAME = _name(p.TRACE_CONTEXT)
+_BORN_HOST_NAME = _name(p.BORN_HOST)
+_BORN_TIMESTAMP_NAME = _name(p.BORN_TIMESTAMP)
+
+
+@inlined
+def _number(at, end):
+    """Return the number at `at` and the position after it; position 0 if it is cut or takes more than 6
+    bytes."""
+    value = 0
+    shift = 0
+    while at < end and shift < 42:
+        byte = load_u8(at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 0, 0
+
+
+@inlined
+def _piece(at, end):
+    """Return the length of what begins at `at` with its length, and the position of its first byte; position
+    0 if it is cut."""
+    length, at = _number(at, end)
+    if at == 0 or length > end - at:
+        return 0, 0
+    return length, at
+
+
+@inlined
+def _is_text(at, length):
+    """Return whether a text is printable ASCII and not blank."""
+    blank = True
+    for number in range(length):
+        byte = load_u8(at + number)
+        if byte < _SPACE or byte > _LAST_PRINTABLE:
+            return False
+        blank = blank and byte == _SPACE
+    return not blank
+
+
+@inlined
+def _text(at, end):
+    """Return the length of a text and the position of its first byte; position 0 if it is not read here."""
+    length, at = _piece(at, end)
+    if at == 0 or length > _MAX_TEXT_BYTES or not _is_text(at, length):
+        return 0, 0
+    return length, at
+
+
+@inlined
+def _write_name(to, name):
+    for number in range(len(name)):
+        store_u8(to + number, name[number])
+    return to + len(name)
+
+
+@inlined
+def _write(to, source, length, last):
+    """Write a text and the byte after it; return the position after both."""
+    copy_memory(to, source, length)
+    store_u8(to + length, last)
+    return to + length + 1
+
+
+@inlined
+def _write_number(to, value):
+    """Write a number of 0 or more as text; return the position after it."""
+    digits = 1
+    above = value // 10
+    while above > 0:
+        digits += 1
+        above //= 10
+    for place in range(digits):
+        store_u8(to + digits - 1 - place, 48 + value % 10)
+        value //= 10
+    return to + digits
+
+
+@inlined
+def _is_repeated(name, length, at, end):
+    """Return whether a name is among the properties that were written."""
+    while at < end:
+        last = find_byte(at, end, _NAME_END)
+        if last - at == length and same_bytes(at, name, length):
+            return True
+        at = find_byte(last, end, _VALUE_END) + 1
+    return False
+
+
+@inlined
+def _write_user_property(at, end, refused, room, to):
+    """Write a property of the user; return its bytes and the position after it, position 0 if it is not read
+    here."""
+    if at >= end or load_u8(at) != _ENTRY_KEY:
+        return 0, 0
+    name_bytes, name = _piece(at + 1, end)
+    if name == 0 or not _is_text(name, name_bytes):
+        return 0, 0
+    at = name + name_bytes
+    if at >= end or load_u8(at) != _ENTRY_VALUE:
+        return 0, 0
+    value_bytes, value = _piece(at + 1, end)
+    if value == 0 or value + value_bytes != end or not _is_text(value, value_bytes):
+        return 0, 0
+    size = name_bytes + value_bytes
+    if to - room + size > _MAX_USER_BYTES or _is_repeated(name, name_bytes, room, to):
+        return 0, 0
+    key = new_text(name, name_bytes)
+    is_refused = is_in_set(refused, key)
+    decref(key)
+    if is_refused:
+        return 0, 0
+    return size, _write(_write(to, name, name_bytes, _NAME_END), value, value_bytes, _VALUE_END)
+
+
+@inlined
+def _time(at, end):
+    """Return the seconds and nanoseconds of a timestamp; -1 for seconds if it is not read here."""
+    seconds = 0
+    nanos = 0
+    if at < end and load_u8(at) == _FIRST_NUMBER:
+        seconds, at = _number(at + 1, end)
+        if at == 0:
+            return -1, 0
+    if at < end and load_u8(at) == _SECOND_NUMBER:
+        nanos, at = _number(at + 1, end)
+        if at == 0:
+            return -1, 0
+    if at != end or seconds >= _MAX_SECONDS or nanos > _MAX_NANOS:
+        return -1, 0
+    return seconds, nanos
+
+
+@inlined
+def _is_digest(at, end):
+    """Return whether this is a digest: the number of its kind, and its text."""
+    if at < end and load_u8(at) == _FIRST_NUMBER:
+        kind, at = _number(at + 1, end)
+        if at == 0 or kind > 0x7F:
+            return False
+    if at < end and load_u8(at) == _SECOND_TEXT:
+        length, at = _text(at + 1, end)
+        if at == 0:
+            return False
+        at += length
+    return at == end
+
+
+@inlined
+def _write_system(at, end, size, to):
+    """Write the properties of the broker. Return (position after them or 0 if they are not read here, message
+    id, its bytes, born time in milliseconds, encoding of the body). `size` are the bytes of the user's."""
+    last = 0
+    id_at, id_bytes = 0, 0
+    trace_at, trace_bytes = 0, 0
+    host_at, host_bytes = 0, 0
+    seconds, nanos = 0, 0
+    encoding = 0
+    while at < end:
+        field = load_u8(at)
+        at += 1
+        if field == _TRACE_CONTEXT:
+            if at >= end or load_u8(at) != 1:
+                return 0, 0, 0, 0, 0
+            at += 1
+        if field < last or (field == last and field != _KEYS):
+            return 0, 0, 0, 0, 0
+        if last == _KEYS and field != _KEYS:
+            store_u8(to - 1, _VALUE_END)
+        if field == _ENCODING or field == _TYPE or field == _QUEUE_ID:
+            value, at = _number(at, end)
+            if at == 0 or (field == _ENCODING and value > _GZIP) or (field == _TYPE and value > _FIFO):
+                return 0, 0, 0, 0, 0
+            if field == _ENCODING:
+                encoding = value
+            elif field == _QUEUE_ID and value > 0x7FFFFFFF:
+                return 0, 0, 0, 0, 0
+        elif field == _BORN or field == _DIGEST:
+            length, at = _piece(at, end)
+            if at == 0:
+                return 0, 0, 0, 0, 0
+            if field == _BORN:
+                seconds, nanos = _time(at, at + length)
+                if seconds < 0:
+                    return 0, 0, 0, 0, 0
+            elif not _is_digest(at, at + length):
+                return 0, 0, 0, 0, 0
+            at += length
+        else:
+            length, at = _text(at, end)
+            if at == 0:
+                return 0, 0, 0, 0, 0
+            if field == _TAG:
+                if find_byte(at, at + length, _BAR) != at + length:
+                    return 0, 0, 0, 0, 0
+                to = _write(_write_name(to, _TAGS_NAME), at, length, _VALUE_END)
+                size += length
+            elif field == _KEYS:
+                if last != _KEYS:
+                    to = _write_name(to, _KEYS_NAME)
+                size += length
+                if size > _MAX_USER_BYTES:
+                    return 0, 0, 0, 0, 0
+                to = _write(to, at, length, _SPACE)
+            elif field == _MESSAGE_ID:
+                id_at, id_bytes = at, length
+                to = _write(_write_name(to, _UNIQUE_KEY_NAME), at, length, _VALUE_END)
+            elif field == _BORN_HOST:
+                host_at, host_bytes = at, length
+            elif field == _TRACE_CONTEXT:
+                trace_at, trace_bytes = at, length
+            else:
+                return 0, 0, 0, 0, 0
+            at += length
+        last = field
+    if id_bytes == 0 or size > _MAX_USER_BYTES:
+        return 0, 0, 0, 0, 0
+    if trace_bytes:
+        to = _write(_write_name(to, _TRACE_CONTEXT_NAME), trace_at, trace_bytes, _VALUE_END)
+    if host_bytes:
+        to = _write(_write_name(to, _BORN_HOST_NAME), host_at, host_bytes, _VALUE_END)
+    born_ms = seconds * 1_000 + nanos // 1_000_000
+    if seconds:
+        to = _write_number(_write_name(to, _BORN_TIMESTAMP_NAME), born_ms)
+        store_u8(to, _VALUE_END)
+        to += 1
+    return to, id_at, id_bytes, born_ms, encoding
+
+
+@inlined
+def _read_message(at, end, refused, added, room, made):
+    """Fill the tuple with what the message at `at` says; return whether it was read."""
+    if at >= end or load_u8(at) != _MESSAGE_TOPIC:
+        return False
+    length, at = _piece(at + 1, end)
+    if at == 0 or length == 0 or load_u8(at) != _RESOURCE_NAME:
+        return False
+    topic_bytes, topic = _text(at + 1, at + length)
+    if topic == 0 or topic + topic_bytes != at + length:
+        return False
+    at += length
+    to = room
+    size = 0
+    count = 0
+    while at < end and load_u8(at) == _MESSAGE_USER:
+        length, at = _piece(at + 1, end)
+        if at == 0 or count == _MAX_USER_PROPERTIES:
+            return False
+        more, to = _write_user_property(at, at + length, refused, room, to)
+        if to == 0:
+            return False
+        size += more
+        count += 1
+        at += length
+    if at >= end or load_u8(at) != _MESSAGE_SYSTEM:
+        return False
+    length, at = _piece(at + 1, end)
+    if at == 0:
+        return False
+    to, id_at, id_bytes, born_ms, encoding = _write_system(at, at + length, size, to)
+    if to == 0:
+        return False
+    at += length
+    if at >= end or load_u8(at) != _MESSAGE_BODY:
+        return False
+    length, at = _piece(at + 1, end)
+    if at == 0 or at + length != end:
+        return False
+    added_bytes = bytes_size(added)
+    encoded = new_bytes(0, to - room + added_bytes)
+    if encoded != 0:
+        copy_memory(bytes_data(encoded), room, to - room)
+        copy_memory(bytes_data(encoded) + (to - room), bytes_data(added), added_bytes)
+    put_into_tuple(made, 0, new_text(topic, topic_bytes))
+    put_into_tuple(made, 1, new_text(id_at, id_bytes))
+    put_into_tuple(made, 2, new_bytes(at, length))
+    put_into_tuple(made, 3, encoded)
+    put_into_tuple(made, 4, new_int(born_ms))
+    put_into_tuple(made, 5, new_int(encoding))
+    return True
+
+
+@entry_point
+def _read_send(self, arguments, count):
+    """`_read_send(refused, added, room, body)`: see `usual_sends`."""
+    if count != 4:
+        return wrong_call()
+    body = argument(arguments, 3)
+    data = bytes_data(body)
+    added = argument(arguments, 1)
+    bytes_data(added)
+    room = bytearray_data(argument(arguments, 2))
+    if has_failed():
+        return 0
+    made = new_tuple(6)
+    if made == 0:
+        return 0
+    end = data + bytes_size(body)
+    at = data + _PREFIX_BYTES
+    # The prefix: not compressed, and one message.
+    if end - at > 1 and load_u8(data) == 0 and load_be32(data + 1) == end - at:
+        if load_u8(at) == _REQUEST_MESSAGES:
+            length, at = _piece(at + 1, end)
+            if at != 0 and at + length == end:
+                if _read_message(at, end, argument(arguments, 0), added, room, made):
+                    return answer(made)
+    decref(made)
+    if has_failed():
+        return 0
+    return new_tuple(0)
+
+
+def usual_sends(refused: frozenset[str], added: bytes) -> Callable[[bytes], UsualSend]:
+    """Return a function that reads the body of a SendMessage, with the prefix of its message. Names of
+    properties in `refused` are left to protobuf; `added` is put after the properties of each message."""
+    return partial(_read_send, refused | {p.TRACE_CONTEXT}, added, bytearray(_ROOM_BYTES))
