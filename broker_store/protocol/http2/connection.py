@@ -1,6 +1,6 @@
 """One HTTP/2 connection of a server, without input and output (RFC 9113).
 
-    connection = Connection(is_long=TELEMETRY.__eq__, now_s=loop.time())
+    connection = Connection(body_limit, now_s=loop.time())
     for event in connection.receive(data, loop.time()): ...
     connection.answer(stream, head, body, trailers)
     transport.writelines(connection.take())
@@ -27,11 +27,10 @@ from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.answers import Answers
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
-from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, ReadFields
+from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields
 from broker_store.protocol.http2.frames import (
     SETTINGS_ACK,
     Http2Error,
-    Scan,
     checked_increment,
     goaway_frame,
     payload_bytes,
@@ -39,11 +38,11 @@ from broker_store.protocol.http2.frames import (
     read_settings,
     read_uint32,
     reset_frame,
-    scan_frames,
     settings_frame,
     window_update,
     without_padding,
 )
+from broker_store.protocol.http2.functions import PLAIN, Functions
 from broker_store.protocol.http2.stream import Stream
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -74,27 +73,20 @@ _NO_TABLE = b"\x20"
 
 
 class Connection(Answers):
-    """One connection. `is_long(path)` is true for requests whose bodies are given piece by piece;
-    `max_body(path)` are the bytes that the body of another one may have."""
+    """One connection. `body_limit(path)` are the bytes that the body of a request may have, None if it is
+    given piece by piece, without a limit here."""
 
-    def __init__(
-        self,
-        is_long: Callable[[str], bool],
-        now_s: float,
-        scan: Scan = scan_frames,
-        max_body: Callable[[str], int] = lambda path: MAX_BODY_BYTES,
-        read_fields: ReadFields | None = None,
-    ):
-        super().__init__(now_s)
+    def __init__(self, body_limit: Callable[[str], int | None], now_s: float, functions: Functions = PLAIN):
+        super().__init__(now_s, functions.answer_frames)
         self.failure: Http2Error | None = None
-        self._is_long, self._max_body = is_long, max_body
-        self._scan = scan
+        self._body_limit = body_limit
+        self._scan = functions.scan_frames
         self._now_s = now_s
         self._out += [settings_frame(_OUR_SETTINGS), window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW)]
         self._rest = b""
         self._rest_since_s = 0.0
         self._has_preface = self._has_settings = False
-        self._decoder = FieldDecoder(read_fields)
+        self._decoder = FieldDecoder(functions.read_fields)
         self._last = 0  # highest stream of the peer
         self._is_leaving = False
         self._block: list[bytes] = []  # of a header block that is not complete
@@ -238,11 +230,12 @@ class Connection(Answers):
     def _headers(self, number: int, flags: int, payload: bytes) -> None:
         if not number & 1:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a request on stream {number}")
-        payload = without_padding(payload, flags)
-        if flags & f.FLAG_PRIORITY:
-            if len(payload) < 5:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame that is too short")
-            payload = payload[5:]
+        if flags & (f.FLAG_PADDED | f.FLAG_PRIORITY):
+            payload = without_padding(payload, flags)
+            if flags & f.FLAG_PRIORITY:
+                if len(payload) < 5:
+                    raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame that is too short")
+                payload = payload[5:]
         if flags & f.FLAG_END_HEADERS:
             self._block_complete(number, flags, payload)
             return
@@ -289,15 +282,14 @@ class Connection(Answers):
         self._open(number, flags, fields)
 
     def _open(self, number: int, flags: int, fields: Fields) -> None:
-        path = fields[":path"]
-        is_long = self._is_long(path)
-        stream = Stream(number, fields, is_long, self._stream_window, STREAM_WINDOW, self._max_body(path))
+        max_body = self._body_limit(fields[":path"])
+        stream = Stream(number, fields, max_body, self._stream_window, STREAM_WINDOW)
         self.streams[number] = stream
-        if is_long:
+        if max_body is None:
             self._events.append(Opened(stream))
         if flags & f.FLAG_END_STREAM:
             self._request_complete(stream)
-        elif not is_long:
+        elif max_body is not None:
             self._unfinished[number] = self._now_s
 
     def _trailers(self, number: int, flags: int) -> None:
@@ -336,24 +328,26 @@ class Connection(Answers):
         if flags & f.FLAG_PADDED:
             payload = without_padding(payload, flags)
         ends = flags & f.FLAG_END_STREAM
-        if not ends and len(payload) < MIN_PIECE_BYTES:
-            self._spend("small pieces of requests")
         if not ends:
+            if len(payload) < MIN_PIECE_BYTES:
+                self._spend("small pieces of requests")
             self._refill(stream, size)
-        if stream.is_long:
+        max_body = stream.max_body
+        if max_body is None:
             if payload:
                 self._events.append(Received(stream, payload))
-        elif not stream.is_too_large:
-            if stream.received + len(payload) > stream.max_body:
-                stream.is_too_large = True
-                stream.parts.clear()
-                self.buffered -= stream.received
-                stream.received = 0
-                self._events.append(TooLarge(stream, stream.max_body))
-            else:
-                stream.received += len(payload)
-                self.buffered += len(payload)
-                stream.parts.append(payload)
+        elif stream.is_too_large:
+            pass
+        elif stream.received + len(payload) > max_body:
+            stream.is_too_large = True
+            stream.parts.clear()
+            self.buffered -= stream.received
+            stream.received = 0
+            self._events.append(TooLarge(stream, max_body))
+        else:
+            stream.received += len(payload)
+            self.buffered += len(payload)
+            stream.parts.append(payload)
         if ends:
             self._request_complete(stream)
 

@@ -1,6 +1,7 @@
 """HTTP/2 frames: found in received bytes, and written.
 
-`scan_frames` has a compiled twin in `kernels/http2_frames.py`, which a server gives to its connections.
+`scan_frames` and `answer_frames` have compiled twins in `kernels/http2_frames.py`, which a server gives to
+its connections.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Callable
 
 from broker_store.errors import ProtocolError
 from broker_store.formats.http2_frame import (
+    DATA,
     FLAG_ACK,
     FLAG_END_HEADERS,
+    FLAG_END_STREAM,
     FLAG_PADDED,
     FLAGS_AT,
     GOAWAY,
@@ -29,6 +32,8 @@ from broker_store.formats.http2_frame import (
 # (data, end, highest payload) -> four ints for each whole frame: type * 256 + flags, stream, start and end of
 # the payload.
 Scan = Callable[[bytes, int, int], list[int]]
+# (stream, header block, body, block of trailers) -> the frames of a whole answer.
+AnswerFrames = Callable[[int, bytes, bytes, bytes], bytes]
 
 _HEAD = struct.Struct(">HBBBI")
 _UINT32 = struct.Struct(">I")
@@ -116,6 +121,21 @@ def goaway_frame(last_stream: int, code: int, text: str) -> bytes:
     """Return a GOAWAY frame with a reason for people."""
     payload = _TWO_UINT32.pack(last_stream, code) + text.encode()
     return frame_head(len(payload), GOAWAY, 0, 0) + payload
+
+
+def answer_frames(stream: int, head: bytes, body: bytes, trailers: bytes) -> bytes:
+    """Return the frames of a whole answer: a header block, the body, and the trailers, which end the
+    stream."""
+    return b"".join(
+        (
+            frame_head(len(head), HEADERS, FLAG_END_HEADERS, stream),
+            head,
+            frame_head(len(body), DATA, 0, stream),
+            body,
+            frame_head(len(trailers), HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, stream),
+            trailers,
+        )
+    )
 
 
 def headers_frame(stream: int, block: bytes, flags: int) -> bytes:

@@ -11,15 +11,14 @@ class Stream:
     """A stream that is open, at least in one direction."""
 
     __slots__ = (
-        "id", "fields", "is_long", "parts", "received", "window", "credit", "unacknowledged", "has_request",
+        "id", "fields", "parts", "received", "window", "credit", "unacknowledged", "has_request",
         "has_answer", "queue", "trailers", "waits", "max_body", "is_too_large",
     )  # fmt: skip
 
-    def __init__(self, number: int, fields: Fields, is_long: bool, window: int, credit: int, max_body: int):
+    def __init__(self, number: int, fields: Fields, max_body: int | None, window: int, credit: int):
         self.id = number
         self.fields = fields
-        self.is_long = is_long  # its request is given piece by piece
-        self.max_body = max_body  # bytes, of a request that is given whole
+        self.max_body = max_body  # bytes; None if the request is given piece by piece
         self.is_too_large = False
         self.parts: list[bytes] = []  # of the body, until it is complete
         self.received = 0  # bytes that are kept of the body
@@ -31,6 +30,11 @@ class Stream:
         self.queue: deque[bytes | memoryview] = deque()  # what waits for a window
         self.trailers: bytes | None = None  # block that ends the answer, after the queue
         self.waits = False  # it is among the streams that wait for a window
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether the request is given piece by piece."""
+        return self.max_body is None
 
     def __repr__(self) -> str:
         return f"<stream {self.id} {self.fields.get(':path', '')}>"

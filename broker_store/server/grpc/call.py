@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from broker_store.protocol.grpc.framing import timeout_ms
+from broker_store.protocol.grpc.framing import timeout_ms, with_prefix
 from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.clients import CLIENT_ID
@@ -21,11 +21,11 @@ class Call(NamedTuple):
     stream: Stream
 
     def answer(self, message: Message) -> None:
-        self.channel.answer(self.stream, message.SerializeToString())
+        self.channel.answer(self.stream, with_prefix(message.SerializeToString()))
 
-    def answer_bytes(self, message: bytes) -> None:
-        """Answer with a message that is encoded already."""
-        self.channel.answer(self.stream, message)
+    def answer_body(self, body: bytes) -> None:
+        """Answer with a message that is encoded already, with its prefix."""
+        self.channel.answer(self.stream, body)
 
     @property
     def client_id(self) -> str:

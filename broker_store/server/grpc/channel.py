@@ -24,10 +24,11 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from broker_store.kernels.http2_fields import read_fields
-from broker_store.kernels.http2_frames import scan_frames
+from broker_store.kernels.http2_frames import answer_frames, scan_frames
 from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed, with_prefix
 from broker_store.protocol.http2.connection import Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
+from broker_store.protocol.http2.functions import Functions
 from broker_store.protocol.http2.stream import Stream
 from broker_store.protocol.tls import HANDSHAKE
 from broker_store.server.channel import (
@@ -44,6 +45,8 @@ from broker_store.server.tls_transport import TlsPort, TlsTransport
 
 log = logging.getLogger(__name__)
 
+COMPILED = Functions(scan_frames, answer_frames, read_fields)
+
 WINDOW_TIMEOUT_S = 60.0
 MAX_QUEUED_BYTES = 64 << 20
 MAX_RESUMED_PER_TURN = 32
@@ -54,11 +57,9 @@ MAX_GIVEN_UP_PER_TURN = 32
 class GrpcHandler(Protocol):
     """What answers the calls of a connection (`service.Service`)."""
 
-    def is_long(self, path: str) -> bool:
-        """Return whether the messages of a call are handled as they come, before the call ends."""
-
-    def max_body(self, path: str) -> int:
-        """Return how many bytes a call with one message may have."""
+    def body_limit(self, path: str) -> int | None:
+        """Return how many bytes a call with one message may have. None for a long call, whose messages are
+        handled as they come."""
 
     def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
         """Answer a call that has one message, now or later. Raises GrpcError."""
@@ -107,7 +108,7 @@ class GrpcChannel(asyncio.Protocol):
         self.listener = listener
         self.loop = asyncio.get_running_loop()
         self.last_s = self.loop.time()
-        self.connection = Connection(handler.is_long, self.last_s, scan_frames, handler.max_body, read_fields)
+        self.connection = Connection(handler.body_limit, self.last_s, COMPILED)
         self.transport: asyncio.Transport | TlsTransport | None = None
         self.tls: TlsTransport | None = None
         self.closed = False
@@ -273,9 +274,9 @@ class GrpcChannel(asyncio.Protocol):
 
     # Answers
 
-    def answer(self, stream: Stream, message: bytes) -> None:
-        """Answer a call with one message, unless it was cancelled."""
-        self.connection.answer(stream, HEAD, with_prefix(message), TRAILERS_OK)
+    def answer(self, stream: Stream, body: bytes) -> None:
+        """Answer a call with one message, which has its prefix, unless it was cancelled."""
+        self.connection.answer(stream, HEAD, body, TRAILERS_OK)
         self._schedule()
 
     def begin(self, stream: Stream) -> None:

@@ -18,9 +18,8 @@ from broker_store.formats.consistent_hash import consistent_hash
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
 from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
-from broker_store.kernels.grpc_send import usual_sends
+from broker_store.kernels.grpc_send import stored_answers, usual_sends
 from broker_store.messages import Message, PutResult
-from broker_store.protocol.grpc.send_answer import stored_answer
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Encoding, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
@@ -67,11 +66,12 @@ class Sends:
         self._max_pending = parts.settings.send_thread_pool_queue_capacity
         self._added = properties.encode(added_properties(parts.settings))
         self._read_usual = usual_sends(REFUSED, self._added)
+        self._stored_answer = stored_answers(SendMessageResponse(status=OK).SerializeToString())
         self._turn = itertools.count()
 
     def send_usual(self, call: Call, body: bytes) -> bool:
         """Do what `send` does, from the bytes of a call with one message of the usual kind. Return False for
-        any other call, which is not looked at further. Raises Refused."""
+        any other call. Raises Refused."""
         read = self._read_usual(body)
         if not read:
             return False
@@ -227,7 +227,7 @@ class Sends:
         """Answer a call with one message of the usual kind."""
         call, message_id = context
         if OF_PUT[result.status] == _OK:
-            call.answer_bytes(stored_answer(message_id, result.queue_offset))
+            call.answer_body(self._stored_answer(message_id, result.queue_offset))
             return
         status = self._status(result)
         entry = SendResultEntry(status=status, message_id=message_id, offset=max(0, result.queue_offset))

@@ -63,6 +63,7 @@ _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 _PREFIX = f"/{_SERVICE.full_name}/"
 TELEMETRY = f"{_PREFIX}Telemetry"
 SEND_MESSAGE = f"{_PREFIX}SendMessage"
+_BODY_LIMITS = {TELEMETRY: None, SEND_MESSAGE: MAX_BODY_BYTES}
 _METHODS = {
     _PREFIX + method.name: _Method(
         method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
@@ -112,11 +113,8 @@ class Service:
 
     # Calls with one message
 
-    def is_long(self, path: str) -> bool:
-        return path == TELEMETRY
-
-    def max_body(self, path: str) -> int:
-        return MAX_BODY_BYTES if path == SEND_MESSAGE else MAX_SMALL_BODY_BYTES
+    def body_limit(self, path: str) -> int | None:
+        return _BODY_LIMITS.get(path, MAX_SMALL_BODY_BYTES)
 
     def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
         """Answer a call that has one message. Raises GrpcError."""

@@ -8,11 +8,11 @@ import h2.config
 import h2.connection
 import h2.events
 
-from broker_store.kernels.http2_fields import read_fields
-from broker_store.protocol.http2.connection import Connection
+from broker_store.protocol.http2.connection import MAX_BODY_BYTES, Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset
 from broker_store.protocol.http2.fields import encode_fields
-from broker_store.protocol.http2.frames import Scan, scan_frames
+from broker_store.protocol.http2.frames import scan_frames
+from broker_store.protocol.http2.functions import PLAIN, Functions
 
 LONG = "/long"
 HEAD = encode_fields([(":status", "200"), ("content-type", "application/grpc")])
@@ -23,13 +23,15 @@ FIELDS = [
 ]  # fmt: skip
 
 
-class Server:
-    """Answers each request with its body. `hold` keeps the answers back until `release`. With the compiled scan
-    it has both kernels."""
+def body_limit(path: str) -> int | None:
+    return None if path == LONG else MAX_BODY_BYTES
 
-    def __init__(self, scan: Scan = scan_frames, *, hold: bool = False):
-        read = None if scan is scan_frames else read_fields
-        self.connection = Connection(LONG.__eq__, 0.0, scan, read_fields=read)
+
+class Server:
+    """Answers each request with its body. `hold` keeps the answers back until `release`."""
+
+    def __init__(self, functions: Functions = PLAIN, *, hold: bool = False):
+        self.connection = Connection(body_limit, 0.0, functions)
         self.events: list[Event] = []
         self.held: list[Request] | None = [] if hold else None
         self.now_s = 0.0

@@ -10,16 +10,17 @@ import pytest
 
 from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
-from broker_store.kernels.http2_frames import scan_frames as compiled_scan
 from broker_store.protocol.http2 import connection as limits
 from broker_store.protocol.http2.answers import IDLE_FRAMES_PER_S, MAX_IDLE_FRAMES
 from broker_store.protocol.http2.connection import PREFACE, Connection
 from broker_store.protocol.http2.events import Request, Reset, TooLarge
 from broker_store.protocol.http2.fields import encode_fields
-from broker_store.protocol.http2.frames import frame_head, scan_frames, settings_frame
-from tests.protocol.http2.peer import FIELDS, HEAD, LONG, TRAILERS, Client, Server
+from broker_store.protocol.http2.frames import answer_frames, frame_head, scan_frames, settings_frame
+from broker_store.protocol.http2.functions import PLAIN
+from broker_store.server.grpc.channel import COMPILED
+from tests.protocol.http2.peer import FIELDS, HEAD, LONG, TRAILERS, Client, Server, body_limit
 
-SCANS = pytest.mark.parametrize("scan", [scan_frames, compiled_scan], ids=["plain", "compiled"])
+FUNCTIONS = pytest.mark.parametrize("functions", [PLAIN, COMPILED], ids=["plain", "compiled"])
 BEGIN = PREFACE + settings_frame({})
 BLOCK = encode_fields(FIELDS)
 
@@ -32,9 +33,9 @@ def headers(stream: int, flags: int = f.FLAG_END_HEADERS | f.FLAG_END_STREAM, bl
     return frame(f.HEADERS, flags, stream, block)
 
 
-@SCANS
-def test_a_request_is_answered_with_its_body_and_trailers(scan):
-    client = Client(Server(scan))
+@FUNCTIONS
+def test_a_request_is_answered_with_its_body_and_trailers(functions):
+    client = Client(Server(functions))
     number = client.request(b"hello", x_mq_client_id="c1")
     client.exchange()
     assert client.answers == {number: b"hello"} and client.trailers == {number: {"grpc-status": "0"}}
@@ -42,10 +43,10 @@ def test_a_request_is_answered_with_its_body_and_trailers(scan):
     assert request.stream.fields["x-mq-client-id"] == "c1" and request.stream.fields[":path"] == "/echo"
 
 
-@SCANS
-def test_frames_may_be_cut_at_every_byte(scan):
+@FUNCTIONS
+def test_frames_may_be_cut_at_every_byte(functions):
     recorded: list[bytes] = []
-    first = Client(Server(scan), lambda data: recorded.append(data) or [data])
+    first = Client(Server(functions), lambda data: recorded.append(data) or [data])
     for size in (0, 1, 300, 20_000):
         first.request(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
     first.exchange()
@@ -53,19 +54,19 @@ def test_frames_may_be_cut_at_every_byte(scan):
     wanted = [event.body for event in first.server.events if isinstance(event, Request)]
     assert len(wanted) == 4
     for at in [*range(1, 700), *range(700, len(data), 197)]:
-        server = Server(scan)
+        server = Server(functions)
         server.receive(data[:at])
         server.receive(data[at:])
         assert [event.body for event in server.events] == wanted, at
-    server = Server(scan)
+    server = Server(functions)
     for at in range(len(data)):
         server.receive(data[at : at + 1])
     assert [event.body for event in server.events] == wanted
 
 
-@SCANS
-def test_each_of_many_streams_gets_its_own_answer(scan):
-    server = Server(scan, hold=True)
+@FUNCTIONS
+def test_each_of_many_streams_gets_its_own_answer(functions):
+    server = Server(functions, hold=True)
     client = Client(server)
     client.exchange()
     sent = {}
@@ -299,7 +300,7 @@ def test_more_data_than_the_window_ends_the_stream(monkeypatch):
 
 def test_a_request_above_the_largest_is_not_kept_and_waits_for_its_answer():
     server = Server()
-    server.connection = Connection(LONG.__eq__, 0.0, max_body=lambda path: 1_000)
+    server.connection = Connection(lambda path: 1_000, 0.0)
     server.receive(OPEN + frame(f.DATA, 0, 1, bytes(600)))
     assert server.connection.kept == 600
     server.receive(frame(f.DATA, 0, 1, bytes(600)) + frame(f.DATA, 1, 1, bytes(600)))
@@ -423,7 +424,7 @@ def test_the_unfinished_messages_of_a_long_request_are_counted():
     assert connection.kept == 0 and connection.unfinished_since() is None
 
 
-def fuzz_valid(seed: int, operations: int, scan) -> None:
+def fuzz_valid(seed: int, operations: int, functions) -> None:
     """A client does what it may at random, its bytes arrive in random pieces, and every request is
     answered."""
     rng = random.Random(seed)
@@ -432,7 +433,7 @@ def fuzz_valid(seed: int, operations: int, scan) -> None:
         places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(4)))
         return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
 
-    client = Client(Server(scan), cut)
+    client = Client(Server(functions), cut)
     client.exchange()
     sent: dict[int, bytes] = {}
     open_streams: dict[int, bytearray] = {}
@@ -483,20 +484,20 @@ def fuzz_valid(seed: int, operations: int, scan) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_requests_are_all_answered(seed):
-    fuzz_valid(seed, 100, (scan_frames, compiled_scan)[seed % 2])
+    fuzz_valid(seed, 100, (PLAIN, COMPILED)[seed % 2])
 
 
 @pytest.mark.slow
 def test_many_random_requests_are_all_answered():
     for seed in range(1_000, 1_200):
-        fuzz_valid(seed, 400, (scan_frames, compiled_scan)[seed % 2])
+        fuzz_valid(seed, 400, (PLAIN, COMPILED)[seed % 2])
 
 
 def fuzz_bytes(seed: int, frames: int) -> None:
     """Random and damaged frames: no exception, bounded memory, and both scans find the same."""
     rng = random.Random(seed)
     while frames > 0:
-        server = Connection(LONG.__eq__, 0.0)
+        server = Connection(body_limit, 0.0, COMPILED)
         server.receive(BEGIN, 0.0)
         while server.failure is None and frames > 0:
             frames -= 1
@@ -509,7 +510,7 @@ def fuzz_bytes(seed: int, frames: int) -> None:
                 data = bytearray(data)
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
                 data = bytes(data)
-            assert scan_frames(data, len(data), 16_384) == compiled_scan(data, len(data), 16_384)
+            assert scan_frames(data, len(data), 16_384) == COMPILED.scan_frames(data, len(data), 16_384)
             for event in server.receive(data, 0.0):
                 if isinstance(event, Request) and rng.random() < 0.8:
                     server.answer(event.stream, HEAD, event.body, TRAILERS)
@@ -549,3 +550,14 @@ def test_the_end_of_a_connection_returns_each_stream_that_nothing_else_has_ended
     assert [stream.id for stream in server.connection.end()] == [1, 3, 5]
     assert server.connection.end() == [] and server.connection.streams == {}
     assert (server.connection.kept, server.connection.queued) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 100_000])
+@pytest.mark.parametrize("stream", [1, 3, (1 << 31) - 1])
+def test_the_frames_of_an_answer_are_the_same_from_both_functions(size, stream):
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    made = COMPILED.answer_frames(stream, b"head", body, b"trailers")
+    assert made == answer_frames(stream, b"head", body, b"trailers")
+    for arguments in ((), (1, b"", b""), ("1", b"", b"", b""), (1, "", b"", b""), (1, b"", b"", None)):
+        with pytest.raises(TypeError):
+            COMPILED.answer_frames(*arguments)
