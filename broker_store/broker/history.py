@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker_store.broker.clients import Clients
 from broker_store.broker.offsets import Offsets
 from broker_store.engine.status import samples
 from broker_store.engine.status.file_facts import bytes_by_kind
+from broker_store.engine.status.lag_offsets import Entry
 from broker_store.engine.status.samples import Sample, SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import StoreError
@@ -40,9 +41,11 @@ class History:
         clients: Clients,
         files: SampleFiles,
         *,
+        entries: Callable[[], Iterable[Entry]],
         clock: Callable[[], int],
     ):
-        self._store, self._offsets, self._clock = store, offsets, clock
+        self._store, self._clock = store, clock
+        self._entries = entries  # the offsets from which lags are counted
         self.files = files
         self.left_out = 0  # series beyond the limit
         self.failed: str | None = None
@@ -143,7 +146,7 @@ class History:
                 bytes_by_kind(store.disk, store.root, store.log.directory).values()
             )
         left_out = 0
-        for group, topic, queues in self._offsets.everything():
+        for group, topic, queues in self._entries():
             for queue_id, at in queues.items():
                 if len(values) + 3 > samples.MAX_SERIES:
                     left_out += 1

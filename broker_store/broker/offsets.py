@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from broker_store import throttle
 from broker_store.broker.names import Names
+from broker_store.engine.status import lag_offsets
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json
@@ -20,9 +21,8 @@ from broker_store.formats.config_json import DataVersion
 
 FILE_NAME = "consumerOffset.json"
 _SEPARATOR = "@"
-# Suffix of a group's name, for how far all clients of a broadcasting group have pulled. No group can have
-# this name.
-_BROADCAST = "@broadcast"
+# For how far all clients of a broadcasting group have pulled. No group can have this name.
+_BROADCAST = lag_offsets.BROADCAST
 # Pairs of a group and a topic. Clients commit for any existing group and topic, and each pair takes half a
 # kilobyte.
 MAX_ENTRIES = 300_000

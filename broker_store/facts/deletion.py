@@ -16,6 +16,7 @@ from typing import NamedTuple
 from broker_store.config.store import StoreSettings
 from broker_store.engine.retention.retention import expires_ms, next_cleaning_ms
 from broker_store.engine.status import samples
+from broker_store.engine.status.lag_offsets import Entry, LagOffsets
 from broker_store.engine.status.samples import Sample
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.positions import LogFile, Positions, Queue
@@ -25,7 +26,7 @@ from broker_store.units import Moment, Small
 MAX_LOSS_QUEUES = 16  # shown of one group's losses in one file
 MAX_LOSS_GROUPS = 50  # shown of one file; the others are counted
 
-Offsets = Sequence[tuple[str, str, dict[int, int]]]  # group, topic, queue -> offset
+Offsets = Sequence[Entry]
 
 
 class Rules(NamedTuple):
@@ -116,13 +117,22 @@ class ForcedDeletion:
     losses_left_out: Small
 
 
-def offsets_of(store: StoreDirectory) -> list[tuple[str, str, dict[int, int]]]:
-    """The offsets of groups as the store's files have them. Raises DamagedStoreError."""
-    return [
-        (group, topic, queues)
-        for group, topics in store.group_offsets().items()
-        for topic, queues in topics.items()
-    ]
+def offsets_of(store: StoreDirectory, positions: Positions) -> list[Entry]:
+    """The offsets from which the lags of groups are counted, as the store's files have them. Raises
+    DamagedStoreError."""
+    committed = store.group_offsets()
+    groups = store.group_names() | committed.keys()
+    queues: dict[str, list[int]] = {}
+    for topic, queue_id in positions.queues():
+        queues.setdefault(topic, []).append(queue_id)
+    lag_offsets = LagOffsets(
+        queue_ids=lambda topic: queues.get(topic, ()),
+        ends=lambda topic, queue_id: positions.ends((topic, queue_id)),
+        is_group=groups.__contains__,
+        committed=lambda group, topic: committed.get(group, {}).get(topic, {}),
+    )
+    entries = ((group, *entry) for group, topics in committed.items() for entry in topics.items())
+    return list(lag_offsets.of_all(entries, groups))
 
 
 def schedule(

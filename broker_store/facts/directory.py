@@ -368,6 +368,14 @@ class StoreDirectory:
             return False
         return text is not None
 
+    def group_names(self) -> set[str]:
+        """Return the groups that config/subscriptionGroup.json has; none without a readable one."""
+        try:
+            text = self.config("subscriptionGroup.json")
+            return set() if text is None else set(config_json.read_table(text, "subscriptionGroupTable")[1])
+        except FormatError:
+            return set()
+
     def group_offsets(self) -> GroupOffsets:
         """group -> topic -> queue -> the offset it committed, as config/consumerOffset.json has it. Raises
         DamagedStoreError."""

@@ -61,25 +61,32 @@ class Scan:
 
 def disk_of(directory: StoreDirectory, retention_hours: int | None = None) -> DiskForecast:
     """`disk_forecast` of a store without its broker, by the default settings and the saved offsets."""
-    with _offline(directory, retention_hours, offsets_of(directory)) as scan:
+    with _offline(directory, retention_hours) as scan:
         return scan.forecast(retention_hours)
 
 
 def timeline_of(directory: StoreDirectory, group: str, hours: int) -> GroupTimeline:
     """`timeline` of a store without its broker."""
-    offsets = [entry for entry in offsets_of(directory) if entry[0].partition("@")[0] == group]
-    if not offsets:
-        raise NotFoundError(
-            f"group {group} has no positions in config/consumerOffset.json of {directory.root}"
-        )
-    with _offline(directory, None, offsets) as scan:
+    with _offline(directory, None, group) as scan:
+        if not scan.offsets:
+            raise NotFoundError(
+                f"group {group} has no positions in config/consumerOffset.json of {directory.root}"
+            )
         events = _sample_files(directory).events(group, scan.now_ms - hours * HOUR_MS)
         return scan.timeline(group, events, hours)
 
 
 @contextmanager
-def _offline(directory: StoreDirectory, retention_hours: int | None, offsets: Offsets) -> Iterator[Scan]:
+def _offline(
+    directory: StoreDirectory, retention_hours: int | None, group: str | None = None
+) -> Iterator[Scan]:
+    """Open a scan with the offsets of a group, or of all."""
     with Positions(directory) as positions:
+        offsets = [
+            entry
+            for entry in offsets_of(directory, positions)
+            if group is None or entry[0].partition("@")[0] == group
+        ]
         yield scan_of(
             directory,
             positions,

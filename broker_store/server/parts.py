@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from broker_store.broker.broadcast import BroadcastOffsets
@@ -35,6 +35,7 @@ from broker_store.broker.transactions import Transactions
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
+from broker_store.engine.status.lag_offsets import Entry, LagOffsets
 from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import pop_records
@@ -78,6 +79,7 @@ class BrokerParts:
     topics: Topics
     groups: Groups
     offsets: Offsets
+    lag_offsets: LagOffsets
     broadcast: BroadcastOffsets
     clients: Clients
     property_filters: PropertyFilters
@@ -121,6 +123,11 @@ class BrokerParts:
         if self.store.reads.min_offset(topic, queue_id) <= 0 and self.near_log_end(topic, queue_id, 0):
             return 0
         return self.store.reads.max_offset(topic, queue_id)
+
+    def all_lag_offsets(self) -> Iterator[Entry]:
+        """Yield (group, topic, queue → offset) of all offsets from which lags are counted. Any thread."""
+        groups = [group.name for group in self.groups.all()]
+        return self.lag_offsets.of_all(self.offsets.everything(), groups)
 
     @property
     def in_flight(self) -> InFlight:
@@ -221,6 +228,15 @@ def build_parts(
         topics=topics,
         groups=groups,
         offsets=offsets,
+        lag_offsets=LagOffsets(
+            queue_ids=lambda topic: [] if topics.get(topic) is None else store.queue_ids(topic),
+            ends=lambda topic, queue_id: (
+                store.reads.min_offset(topic, queue_id),
+                store.reads.max_offset(topic, queue_id),
+            ),
+            is_group=names.__contains__,
+            committed=offsets.of,
+        ),
         broadcast=BroadcastOffsets(
             offsets,
             online=lambda group: {client.client_id for client in clients.consumers(group)},
@@ -277,7 +293,9 @@ def build_parts(
             clock, dropped=lambda count: statistics.refuse("record of a change dropped", count)
         ),
         pauses=Pauses(clock),
-        history=None if samples is None else History(store, offsets, clients, samples, clock=clock),
+        history=None
+        if samples is None
+        else History(store, offsets, clients, samples, entries=lambda: parts.all_lag_offsets(), clock=clock),
         nameserver=nameserver,
         endpoint=endpoint,
         started_ms=clock(),

@@ -36,7 +36,7 @@ def world(tmp_path):
             offsets=offsets,
             clients=clients,
             files=files,
-            history=History(store, offsets, clients, files, clock=clock),
+            history=History(store, offsets, clients, files, entries=offsets.everything, clock=clock),
         )
 
 
@@ -131,6 +131,7 @@ def test_a_disk_that_is_full_costs_samples_and_no_note(world, tmp_path):
         world.offsets,
         world.clients,
         SampleFiles(FailingDisk(on_call), tmp_path / "samples"),
+        entries=world.offsets.everything,
         clock=world.clock,
     )
     world.offsets.reset("billing", "topic", 0, 1)

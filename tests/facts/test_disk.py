@@ -466,7 +466,7 @@ def test_a_store_of_the_real_broker_is_forecast_from_its_files_alone(tmp_path, n
                     positions.first_from(queue, place) == number
                     and positions.first_from(queue, place + 1) == number + 1
                 )
-        offsets = offsets_of(directory)
+        offsets = offsets_of(directory, positions)
         view = DiskView(
             directory,
             positions,

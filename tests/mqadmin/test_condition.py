@@ -227,6 +227,7 @@ async def test_signs_are_measured_on_a_live_broker(cluster, tmp_path, monkeypatc
         parts.offsets,
         parts.clients,
         SampleFiles(parts.store.disk, tmp_path / "samples"),
+        entries=parts.all_lag_offsets,
         clock=lambda: now[0],
     )
     parts = cluster._host.process.parts = replace(parts, history=history)

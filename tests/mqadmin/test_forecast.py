@@ -67,6 +67,7 @@ async def test_its_shapes_are_those_the_pages_are_tested_with(cluster, tmp_path)
         parts.offsets,
         parts.clients,
         SampleFiles(Disk(), tmp_path / "samples"),
+        entries=parts.all_lag_offsets,
         clock=parts.clock,
     )
     parts = cluster._host.process.parts = replace(parts, history=history)

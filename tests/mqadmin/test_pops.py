@@ -8,10 +8,16 @@ import time
 import pytest
 
 from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.history import History
 from broker_store.broker.pop.in_flight import InFlight
+from broker_store.engine.status.samples import SampleFiles, maximum_of, minimum_of, position_of
 from broker_store.errors import NotFoundError
+from broker_store.facts.deletion import offsets_of
+from broker_store.facts.directory import StoreDirectory
+from broker_store.facts.disk_scan import timeline_of
 from broker_store.facts.journey import pops as journey_pops
 from broker_store.facts.journey.journey import journey
+from broker_store.facts.positions import Positions
 from broker_store.facts.store_facts import FileFacts
 from broker_store.formats.names import pop_retry_splits, popping_group
 from broker_store.rest.new_messages import NewMessage
@@ -83,7 +89,7 @@ async def test_invisible_messages_have_their_time_their_tries_and_their_client(c
     assert [reader.invisible for reader in cluster.topics.detail("orders").readers] == [2]
 
 
-async def test_messages_that_came_again_are_lag_until_the_group_pops_them(process, cluster, client):  # noqa: F811
+async def test_messages_that_came_again_are_lag_until_the_group_pops_them(process, cluster, client, tmp_path):  # noqa: F811
     def lags():
         detail = cluster.groups.detail("CG")
         return (
@@ -105,6 +111,7 @@ async def test_messages_that_came_again_are_lag_until_the_group_pops_them(proces
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listings, "NAMES_PER_SORT", 0)
         assert (await cluster._host.listings.lags())["CG"] == 6
+    await check_other_lags(process, cluster, tmp_path)
     process.parts.topics.ensure_pop_retry("%RETRY%CG+orders")
     assert lags() == ([6], 6, 6, [(6, True)]), "the retry topic of version 2 has no message"
     await until_popped(client)
@@ -112,6 +119,26 @@ async def test_messages_that_came_again_are_lag_until_the_group_pops_them(proces
     process.parts.groups.put(SubscriptionGroup("CG_orders"))
     process.parts.offsets.forget_topic(RETRY)
     assert lags()[:3] == ([0], 0, 0), "by its name, the topic has what that group sent back"
+
+
+async def check_other_lags(process, cluster, tmp_path):  # noqa: F811
+    """Check that timelines, forecast and samples count the six messages of the retry topic, of which the group
+    has no offset."""
+    parts = process.parts
+    files = SampleFiles(parts.store.disk, tmp_path / "kept")
+    entries = parts.all_lag_offsets
+    history = History(parts.store, parts.offsets, parts.clients, files, entries=entries, clock=parts.clock)
+    await asyncio.to_thread(history.step, parts.clock())
+    (sample,) = history.read(lambda name: RETRY in name, 0)
+    assert sample.values == {position_of("CG", RETRY, 0): 0, maximum_of(RETRY, 0): 6, minimum_of(RETRY, 0): 0}
+    (tmp_path / "store" / "config" / "consumerOffset.json").write_bytes(parts.offsets.picture()())
+    directory = StoreDirectory(tmp_path / "store")
+    for scan in (lambda: cluster.store.timeline("CG"), lambda: timeline_of(directory, "CG", 6)):
+        timeline = await asyncio.to_thread(scan)
+        rows = [(one.topic, one.consumer_offset, one.lag, one.lost) for one in timeline.queues if one.lag]
+        assert rows == [(RETRY, 0, 6, 0)]
+    with Positions(directory) as positions:
+        assert ("CG", RETRY, {0: 0}) in offsets_of(directory, positions)
 
 
 async def until_popped(client):

@@ -184,6 +184,27 @@ async def test_a_group_may_be_forbidden_to_read_a_topic(harness):
     assert (await harness.ask(353, group="CG", topic="Nope", readable=False)).code == 17
 
 
+async def test_progress_counts_retry_topics_in_which_the_group_has_no_offset(harness):
+    async def progress():
+        stats = offset_bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)
+        every = fastjson.loads((await harness.ask(317, isOrder=False)).body)
+        return {str(queue.topic): at[:2] for queue, at in stats.items() if queue.queue_id == 0}, every[
+            "totalDiff"
+        ]
+
+    sent_back, popped = "%RETRY%CG", "%RETRY%CG_TopicX"
+    harness.parts.offsets.commit("CG", "TopicX", 0, 0)
+    harness.parts.offsets.commit("CG", "TopicX", 1, 1)
+    assert await progress() == ({"TopicX": (0, 0)}, 0)
+    for topic in (sent_back, popped):
+        harness.parts.topics.put(TopicConfig(topic, 1, 1))
+        for _ in range(2):
+            harness.store.appender.put(Message(topic, 0, b"again", b""))
+    assert await progress() == ({"TopicX": (0, 0), sent_back: (2, 0), popped: (2, 0)}, 4)
+    harness.parts.offsets.commit("CG", popped, 0, 2)
+    assert await progress() == ({"TopicX": (0, 0), sent_back: (2, 0), popped: (2, 2)}, 2)
+
+
 async def test_progress_of_a_group(harness):
     harness.parts.offsets.commit("CG", "TopicX", 1, 1)
     stats = offset_bodies.decode_consume_stats((await harness.ask(208, consumerGroup="CG")).body)

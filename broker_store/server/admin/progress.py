@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_store.formats.names import check_group
+from broker_store.formats.names import RETRY_PREFIX, check_group
 from broker_store.protocol import fastjson, offset_bodies
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
@@ -46,16 +46,21 @@ class ProgressAdmin:
         return command.answer(0, None, None, offset_bodies.encode_consume_stats(offsets, rate))
 
     def _topics_consumed(self, group: str) -> list[str]:
-        """Return the topics that the group has offsets in or subscribes to."""
-        online = self._parts.clients.consumer_group(group)
-        names = dict.fromkeys(self._parts.offsets.topics_of(group))
+        """Return the topics that the group has offsets in or subscribes to, and its retry topics with
+        messages in queues without an offset."""
+        parts = self._parts
+        online, consumed = parts.clients.consumer_group(group), parts.offsets.topics_of(group)
+        names = dict.fromkeys(consumed)
         names.update(dict.fromkeys(online.subscriptions if online else ()))
+        retries = parts.lag_offsets.retry_topics(group, consumed)
+        names.update(dict.fromkeys(topic for topic in retries if parts.lag_offsets.unread(group, topic)))
         return list(names)
 
     def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffsets]:
         """Return the progress of a group in each queue of a topic; empty for an unknown topic."""
         parts, store = self._parts, self._parts.store
         config = parts.topics.get(topic)
+        begins = parts.lag_offsets.unread(group, topic) if topic.startswith(RETRY_PREFIX) else {}
         found = {}
         for queue_id in range(config.read_queues if config else 0):
             high = max(0, store.reads.max_offset(topic, queue_id))
@@ -63,7 +68,7 @@ class ProgressAdmin:
             last_ms = store.reads.times.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             pulled = parts.offsets.pulled_offset(group, topic, queue_id)
             queue = MessageQueue(topic, parts.broker_name, queue_id)
-            consumed = max(0, consumed or 0)
+            consumed = begins.get(queue_id, 0) if consumed is None else max(0, consumed)
             found[queue] = ConsumeOffsets(
                 high, consumed, max(0, last_ms), consumed if pulled is None else max(0, pulled)
             )

@@ -37,7 +37,7 @@ class Forecasts:
         """Return the use of the disk, its rate of growth, and the marks at which something happens."""
 
         def make() -> DiskFacts:
-            with self._scan(None, list(self.parts.offsets.everything())) as scan:
+            with self._scan(None, list(self.parts.all_lag_offsets())) as scan:
                 return scan.view.facts()
 
         return self._scans.of(("disk",), make)
@@ -47,7 +47,7 @@ class Forecasts:
         were kept for `retention_hours`."""
 
         def make() -> DiskForecast:
-            with self._scan(retention_hours, list(self.parts.offsets.everything())) as scan:
+            with self._scan(retention_hours, list(self.parts.all_lag_offsets())) as scan:
                 return scan.forecast(retention_hours)
 
         return self._scans.of(("forecast", retention_hours), make)
@@ -58,9 +58,7 @@ class Forecasts:
         def make() -> GroupTimeline:
             history, from_ms = self.parts.history, self.parts.clock() - hours * HOUR_MS
             events = (self._sample_files() if history is None else history).events(group, from_ms)
-            offsets = [
-                entry for entry in self.parts.offsets.everything() if entry[0].partition("@")[0] == group
-            ]
+            offsets = [entry for entry in self.parts.all_lag_offsets() if entry[0].partition("@")[0] == group]
             with self._scan(None, offsets) as scan:
                 return scan.timeline(group, events, hours, None if history is None else history.left_out > 0)
 

@@ -23,8 +23,7 @@ from broker_store.sql92.oddities import explained
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.pops import invisible_in_queue, invisible_of, pop_counts
-from mqadmin.cluster.embedded.retries import kept_messages, retry_topics, without_offset
-from mqadmin.cluster.embedded.topics import config_of, known_time, rows_in_turns
+from mqadmin.cluster.embedded.topics import config_of, kept_messages, known_time, rows_in_turns
 from mqadmin.cluster.protocol import Groups
 from mqadmin.facts.groups import (
     Dead,
@@ -106,10 +105,10 @@ class EmbeddedGroups(Groups):
         online = parts.clients.consumer_group(name)
         row = self._row(name)
         queues: list[GroupQueue] = []
-        retries = retry_topics(parts, name, row.topics)
-        unread = without_offset(parts, name, retries)
-        for topic in dict.fromkeys([*row.topics, *unread]):
+        retries = parts.lag_offsets.retry_topics(name, parts.offsets.topics_of(name))
+        for topic in dict.fromkeys([*row.topics, *retries]):
             config = parts.topics.get(topic)
+            unread = parts.lag_offsets.unread(name, topic) if topic in retries else {}
             for queue_id in range(config.read_queues) if config else []:
                 queues.append(
                     self._queue(
@@ -118,7 +117,7 @@ class EmbeddedGroups(Groups):
                         queue_id,
                         now_ms,
                         timed=len(queues) < MAX_TIMED_QUEUES,
-                        is_unread=topic in unread,
+                        first_unread=unread.get(queue_id),
                     )
                 )
         letters = names.dead_letter_topic(name)
@@ -173,14 +172,14 @@ class EmbeddedGroups(Groups):
             raise NotFoundError(f"group {name} does not exist")
 
     def _queue(
-        self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool, is_unread: bool
+        self, group: str, topic: str, queue_id: int, now_ms: int, timed: bool, first_unread: int | None
     ) -> GroupQueue:
-        """Return the offset and the lag of a group in a queue. With `is_unread` the lag is counted from the
-        first message if the group has no offset."""
+        """Return the offset and the lag of a group in a queue. The lag is counted from `first_unread` if the
+        group has no offset."""
         parts, reads = self._host.parts, self._host.parts.store.reads
         low, high = reads.min_offset(topic, queue_id), reads.max_offset(topic, queue_id)
         at = parts.offsets.query(group, topic, queue_id)
-        begin = low if at is None and is_unread else at
+        begin = first_unread if at is None else at
         lag = None if begin is None else max(0, high - begin)
         lag_ms = consumed_ms = None
         if timed and begin is not None:
@@ -229,13 +228,13 @@ class EmbeddedGroups(Groups):
         return None if seen is None else seen.client_id
 
     def _retrying(self, group: str, retries: Iterable[str]) -> Retrying:
-        messages = lag = 0
-        for topic in retries:
-            kept = kept_messages(self._host.parts.store, topic)
-            read = self._host.listings.lag(group, topic)
-            messages += kept
-            lag += kept if read is None else read
-        return Retrying(topic=names.retry_topic(group), messages=messages, lag=lag)
+        parts, listings = self._host.parts, self._host.listings
+        return Retrying(
+            topic=names.retry_topic(group),
+            messages=sum(kept_messages(parts.store, topic) for topic in retries),
+            lag=(listings.unread(group, retries) or 0)
+            + sum(listings.lag(group, topic) or 0 for topic in retries),
+        )
 
     def _last_store_ms(self, topic: str) -> int | None:
         store = self._host.parts.store

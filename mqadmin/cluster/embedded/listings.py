@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns
-from mqadmin.cluster.embedded.retries import kept_messages, pop_retry_topics, retry_topics, without_offset
 from mqadmin.facts.overview import Traffic, WorstLag
 
 KEPT_SECONDS = 5.0  # lags of all groups: pages and scrapes that come together share one walk
@@ -186,10 +185,11 @@ class Listings:
             for name in names:
                 topics = offsets.topics_of(name)
                 if len(topics) > NAMES_PER_SORT:
-                    lag = self._unread(name, retry_topics(self.parts, name, ()))
+                    lag = self.unread(name, self.parts.lag_offsets.retry_topics(name, ()))
                     async for some in in_turns(topics):
                         lag = _sum(lag, *(self.lag(name, topic) for topic in some))
-                        lag = _sum(lag, self._unread(name, pop_retry_topics(self.parts, name, some)))
+                        retries = self.parts.lag_offsets.pop_retry_topics(name, some)
+                        lag = _sum(lag, self.unread(name, retries))
                 else:
                     lag = self.lag(name)
                 if lag is not None:
@@ -206,8 +206,8 @@ class Listings:
 
     def lag(self, group: str, topic: str | None = None) -> int | None:
         """Return the lag in messages, over the queues in which the group, or its slowest broadcasting client,
-        has an offset, and over its retry topics in which it has none; None without both. With a topic: over
-        its queues alone."""
+        has an offset, and over those of its retry topics in which it has none; None without both. With a
+        topic: over the queues of it in which the group has an offset."""
         offsets, store, total, known = self.parts.offsets, self.parts.store, 0, False
         for holder in (group, offsets.broadcasting(group)):
             for name in offsets.topics_of(holder) if topic is None else (topic,):
@@ -218,13 +218,21 @@ class Listings:
                 break  # a group that commits offsets itself is measured by these
         lag = total if known else None
         if topic is None:
-            lag = _sum(lag, self._unread(group, retry_topics(self.parts, group, offsets.topics_of(group))))
+            retries = self.parts.lag_offsets.retry_topics(group, offsets.topics_of(group))
+            lag = _sum(lag, self.unread(group, retries))
         return lag
 
-    def _unread(self, group: str, retries: Iterable[str]) -> int | None:
-        """Return the messages of the retry topics in which a group has no offset; None without any."""
-        names = without_offset(self.parts, group, retries)
-        return sum(kept_messages(self.parts.store, name) for name in names) or None
+    def unread(self, group: str, retries: Iterable[str]) -> int | None:
+        """Return the messages of queues of retry topics in which a group has no offset; None without any."""
+        reads = self.parts.store.reads
+        return (
+            sum(
+                reads.max_offset(name, queue_id) - low
+                for name in retries
+                for queue_id, low in self.parts.lag_offsets.unread(group, name).items()
+            )
+            or None
+        )
 
     def worst_lag(self) -> WorstLag | None:
         """Return the largest known lag of a group that is not the broker's own. Each call measures the next

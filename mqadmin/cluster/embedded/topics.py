@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from broker_store.broker.topics import TopicConfig
+from broker_store.engine.store_protocol import Store
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
 from broker_store.formats.topics import MIXED, NORMAL
@@ -40,6 +41,14 @@ def config_of(parts: BrokerParts, name: str) -> TopicConfig:
 def queue_ids_of(parts: BrokerParts, config: TopicConfig) -> list[int]:
     """Return the ids of the topic's queues, and of queues that hold messages from a time when it had more."""
     return sorted({*range(config.queues), *parts.store.queue_ids(config.name)})
+
+
+def kept_messages(store: Store, topic: str) -> int:
+    """Return the number of messages that a topic holds; 0 if it does not exist."""
+    return sum(
+        store.reads.max_offset(topic, queue_id) - store.reads.min_offset(topic, queue_id)
+        for queue_id in store.queue_ids(topic)
+    )
 
 
 async def rows_in_turns(rows: Callable[[Iterable[str]], list[Row]], wanted: Sequence[str]) -> list[Row]:
@@ -90,7 +99,7 @@ class EmbeddedTopics(Topics):
         return await rows_in_turns(self.rows, await self._host.listings.busiest_topics(limit))
 
     def _row(self, config: TopicConfig) -> Topic:
-        parts, store = self._host.parts, self._host.parts.store
+        parts = self._host.parts
         return Topic(
             name=config.name,
             kind=parts.topics.kind(config.name),
@@ -99,10 +108,7 @@ class EmbeddedTopics(Topics):
             perm=config.perm,
             order=config.order,
             message_type=config.attributes.get(MESSAGE_TYPE, NORMAL),
-            messages=sum(
-                store.reads.max_offset(config.name, queue_id) - store.reads.min_offset(config.name, queue_id)
-                for queue_id in store.queue_ids(config.name)
-            ),
+            messages=kept_messages(parts.store, config.name),
             in_per_s=parts.statistics.put_rate(config.name),
             out_per_s=parts.statistics.out_rate(config.name),
             groups=len(parts.offsets.groups_of_topic(config.name)),
