@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from broker_store.facts.journey.stop import State, Stop, stop
 from broker_store.facts.store_facts import GroupInQueue, StoreFacts
 from broker_store.formats.names import retry_topic
 from broker_store.formats.record import StoredMessage
 
 
-def readers(facts: StoreFacts, message: StoredMessage, later: list[StoredMessage]) -> list[Stop]:
-    """Return what each group that reads the topic did with the message; `later` are its later copies."""
+def readers(
+    facts: StoreFacts, message: StoredMessage, later: list[StoredMessage], popped_by: Container[str] = ()
+) -> list[Stop]:
+    """Return what each group that reads the topic did with the message; `later` are its later copies.
+    `popped_by` are the groups that popped it."""
     if not message.is_queued:
         return []
-    stops = [_reader(group, message, later) for group in facts.groups(message.topic, message.queue_id)]
+    stops = [
+        _popping_reader(group) if group.group in popped_by else _reader(group, message, later)
+        for group in facts.groups(message.topic, message.queue_id)
+    ]
     if stops:
         return stops
     if facts.has_group_offsets:
@@ -27,6 +35,14 @@ def readers(facts: StoreFacts, message: StoredMessage, later: list[StoredMessage
 def _reader(group: GroupInQueue, message: StoredMessage, later: list[StoredMessage]) -> Stop:
     state, sentence = _reader_words(group, message, later)
     return stop("group", f"Read by {group.group}", state, sentence, offset=group.offset)
+
+
+def _popping_reader(group: GroupInQueue) -> Stop:
+    """Return the stop of a group that popped the message. Its position does not show whether the message was
+    acknowledged: it is after messages that are invisible, or, of pops in order, before them."""
+    position = "" if group.offset is None else f" Its position is {group.offset:,}."
+    sentence = f"It popped the message, as shown below.{position}"
+    return stop("group", f"Read by {group.group}", "done", sentence, offset=group.offset)
 
 
 def _reader_words(
