@@ -225,7 +225,16 @@ def _groups(shown: list[Group], total: int) -> Iterable[Metric]:
 
 
 def _popped(popped: Popped) -> Iterable[Metric]:
-    yield _gauge("broker_invisible_messages", "popped messages that are invisible", popped.invisible)
+    yield _gauge(
+        "broker_invisible_messages",
+        "popped messages that are invisible, without those popped in order",
+        popped.invisible,
+    )
+    yield _gauge(
+        "broker_queues_popped_in_order",
+        "queues with messages that were popped in order, counted for each group",
+        popped.queues_in_order,
+    )
     yield _gauge("broker_parked_pops", "pops that wait for a message", popped.waiting_pops)
     yield _gauge(
         "broker_revive_log_lag_records",

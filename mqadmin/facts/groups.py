@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from broker_store.units import Moment, Small
 from mqadmin.facts.pops import PopCounts
@@ -81,6 +81,18 @@ class Retrying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long clients of the gRPC port wait before a retry. Clients of the broker port wait by delay
+    levels."""
+
+    kind: Literal["CUSTOMIZED", "EXPONENTIAL"]
+    steps_ms: Annotated[list[int], "of CUSTOMIZED: the wait before each retry; the last one for all further"]
+    initial_ms: Annotated[int | None, "of EXPONENTIAL: the first wait"] = None
+    multiplier: Annotated[int | None, "of EXPONENTIAL: each wait is so many times the one before"] = None
+    max_ms: Annotated[int | None, "of EXPONENTIAL: the longest wait"] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dead:
     """The dead letter topic of a group."""
 
@@ -97,6 +109,7 @@ class GroupDetail(Group):
     largest_lag: Annotated[int | None, "of a queue, in messages"] = None
     queues: list[GroupQueue]
     retrying: Retrying
+    retry_policy: RetryPolicy
     dead: Dead
     pops: PopCounts | None = None
     members: list[Member]

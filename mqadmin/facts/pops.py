@@ -20,7 +20,8 @@ class PopCounts:
     acknowledged: int
     changed: Annotated[int, "messages that were given another invisible time"]
     came_again: Annotated[
-        int, "messages that were not acknowledged in time, and were stored in a retry topic"
+        int,
+        "messages that were not acknowledged in time: stored in a retry topic, or given again in order",
     ]
     dropped: Annotated[int, "messages that do not come again: they are gone, or their topic is"]
     without_effect: Annotated[

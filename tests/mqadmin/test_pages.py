@@ -295,6 +295,8 @@ def test_a_search_takes_an_expression_and_warns_of_its_oddities(fake_cluster, cl
     assert 0 < some < every and "binds tighter" not in text
     none, text = rows("NOT shop = 'berlin' and more")
     assert none == 0 and "NOT binds tighter than a comparison" in text
+    assert ("passes the filter." in text) is (way != "by=time"), "by time the search is not complete"
+    assert "There is no message at this offset" not in text
 
 
 def test_nothing_found_is_not_the_same_as_there_may_be_more(fake_cluster, client_of_role):
@@ -562,4 +564,5 @@ def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(
     client = client_of_role("viewer")
     text = client.get("/").content.decode()
     assert '<span data-when="worst_lag" hidden>messages, </span>' in text and "no group reads yet" in text
-    assert ">a message is given up after <span" in client.get("/groups/billing/").content.decode()
+    text = client.get("/groups/billing/").content.decode()
+    assert ">a message is given up after <span" in text and "wait 10 s before the first retry" in text

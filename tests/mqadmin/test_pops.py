@@ -25,6 +25,7 @@ from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import listings
 from mqadmin.facts.overview import WorstLag
 from mqadmin.facts.pops import InvisibleMessage
+from mqadmin.views.groups.page import retry_policy_text
 from mqadmin.views.store.journey.facts import shown_journey
 from tests.interop.pop_client import CHANGE, PopClient
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -170,7 +171,10 @@ async def test_another_invisible_time_keeps_the_client(cluster, client):  # noqa
     )  # fmt: skip
     (message,) = (await invisible(cluster, "CG")).messages
     assert message.client == client._channel.local and message.visible_ms > given.visible_ms
-    (first, second) = pop_stops(await cluster.store.journey_of(message.log_offset))
+    found = await cluster.store.journey_of(message.log_offset)
+    (first, second) = pop_stops(found)
+    (reader,) = [one for one in found.stops if one.stop == "group"]
+    assert reader.sentence.startswith("It popped the message, as shown below. Its position is ")
     assert first[:2] == ("Popped by CG", "done") and "asked for another invisible time" in first[2]
     assert second[:2] == ("Popped by CG", "waiting") and second[2].startswith("It was given out for 90 s.")
 
@@ -297,6 +301,26 @@ async def test_messages_popped_in_order_come_again_from_their_queue(cluster, cli
     first, second = pop_stops(await cluster.store.journey_of(found.messages[0].log_offset))
     assert second[1] == "done" and ". Acknowledged after " in second[2]
     assert (found.counts.popped, found.counts.came_again, found.counts.invisible) == (4, 2, 2)
+    stops = (await cluster.store.journey_of(found.messages[1].log_offset)).stops
+    (reader,) = [one for one in stops if one.stop == "group"]
+    assert reader.sentence.startswith("It popped the message, as shown below. Its position is ")
+
+
+async def test_a_group_shows_its_retry_policy(process, cluster):  # noqa: F811
+    process.parts.groups.put(SubscriptionGroup("CG"))
+    assert retry_policy_text(cluster.groups.detail("CG").retry_policy) == (
+        "Clients of RocketMQ 5 (gRPC) wait 1 s, 5 s, 10 s, 30 s, 1 min, 2 min, 3 min, 4 min, 5 min, 6 min, 7 min, "
+        "8 min, 9 min, 10 min, 20 min, 30 min, 1 h, 2 h, which is also the wait of all further retries. Other "
+        "clients wait by delay levels."
+    )
+    policy = {"initial": 10_000, "max": 600_000, "multiplier": 3}
+    process.parts.groups.put(
+        SubscriptionGroup("CG", retry_policy={"type": "EXPONENTIAL", "exponentialRetryPolicy": policy})
+    )
+    assert retry_policy_text(cluster.groups.detail("CG").retry_policy) == (
+        "Clients of RocketMQ 5 (gRPC) wait 10 s before the first retry, then 3 times as long each time, at most "
+        "10 min. Other clients wait by delay levels."
+    )
 
 
 async def test_when_pops_are_not_kept_the_page_says_so(process, cluster, client):  # noqa: F811

@@ -110,6 +110,7 @@ from mqadmin.facts.groups import (
     Member,
     OffsetMove,
     Retrying,
+    RetryPolicy,
     Subscription,
 )
 from mqadmin.facts.layout import Both
@@ -353,6 +354,11 @@ class FakeGroups(_Part):
                 topic=retries,
                 messages=TOPICS.get(retries, (0,) * 5)[4],
                 lag={"billing": 3, "search-index": 0}.get(name),
+            ),
+            retry_policy=(
+                RetryPolicy(kind="EXPONENTIAL", steps_ms=[], initial_ms=10_000, multiplier=3, max_ms=600_000)
+                if name == "billing"
+                else RetryPolicy(kind="CUSTOMIZED", steps_ms=[1_000, 5_000, 7_200_000])
             ),
             dead=Dead(
                 topic=letters,

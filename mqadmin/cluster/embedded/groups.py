@@ -10,6 +10,7 @@ from typing import Any
 from broker_store.broker import filters
 from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.groups import SubscriptionGroup
+from broker_store.broker.retry_policy import ExponentialPolicy, policy_of
 from broker_store.errors import NotFoundError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats import names
@@ -33,6 +34,7 @@ from mqadmin.facts.groups import (
     Member,
     OffsetMove,
     Retrying,
+    RetryPolicy,
     Subscription,
 )
 
@@ -127,6 +129,7 @@ class EmbeddedGroups(Groups):
             largest_lag=max((queue.lag for queue in queues if queue.lag is not None), default=None),
             queues=queues,
             retrying=self._retrying(name, retries),
+            retry_policy=_retry_policy(parts.groups.get(name) or SubscriptionGroup(name)),
             dead=Dead(
                 topic=letters,
                 messages=kept_messages(parts.store, letters),
@@ -309,6 +312,19 @@ class EmbeddedGroups(Groups):
 def _broker_fields(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return settings of a group by the names that SubscriptionGroup has for them."""
     return {FIELDS[name]: value for name, value in settings.items()}
+
+
+def _retry_policy(group: SubscriptionGroup) -> RetryPolicy:
+    policy = policy_of(group)
+    if isinstance(policy, ExponentialPolicy):
+        return RetryPolicy(
+            kind="EXPONENTIAL",
+            steps_ms=[],
+            initial_ms=policy.initial_ms,
+            multiplier=policy.multiplier,
+            max_ms=policy.max_ms,
+        )
+    return RetryPolicy(kind="CUSTOMIZED", steps_ms=list(policy.steps_ms))
 
 
 def why_no_filter(parts: BrokerParts, group: str, wanted: filters.Subscription) -> tuple[str, str]:

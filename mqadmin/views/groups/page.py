@@ -11,9 +11,10 @@ from django.urls import path
 from broker_store.formats import names
 from broker_store.units import fields_of
 from mqadmin.cluster.current import current_cluster
-from mqadmin.facts.groups import GroupDetail
+from mqadmin.facts.groups import GroupDetail, RetryPolicy
 from mqadmin.facts.pops import InvisibleMessages
 from mqadmin.facts.waiting import Retries
+from mqadmin.templatetags import units
 from mqadmin.views.groups import timelines
 from mqadmin.views.page import KindOfList, ListPage, drawn, page, part_of
 from mqadmin.views.query_parameters import PART, one_of, text
@@ -21,6 +22,7 @@ from mqadmin.views.query_parameters import PART, one_of, text
 KIND_WORDS = {"normal": "Groups", "system": "System"}
 KINDS = (*KIND_WORDS, "all")
 SORTS = ("name", "lag", "clients")
+MAX_STEPS = 20  # waits of a retry policy that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class GroupPage(timelines.TimelineDrawing):
     invisible: InvisibleMessages
     after: str = ""  # of that part: it is the beginning of the list
     retries: Retries
+    retry_policy: str  # a sentence
 
 
 @page(takes={"kind": one_of(*KINDS), "q": text, "sort": one_of(*SORTS), "part": PART})
@@ -82,8 +85,24 @@ async def group(request, name):
         group_name=name,
         invisible=await asyncio.to_thread(current_cluster().pops.invisible, name),
         retries=await asyncio.to_thread(current_cluster().waiting.retries, name),
+        retry_policy=retry_policy_text(facts.retry_policy),
     )
     return render(request, "groups/group.html", fields_of(shown))
+
+
+def retry_policy_text(policy: RetryPolicy) -> str:
+    """Return how long clients wait before a retry."""
+    if policy.initial_ms is not None and policy.max_ms is not None:
+        first, most = units.duration_short(policy.initial_ms), units.duration_short(policy.max_ms)
+        times = f"{policy.multiplier} times as long each time"
+        waits = f"{first} before the first retry, then {times}, at most {most}"
+    else:
+        shown = [units.duration_short(step_ms) for step_ms in policy.steps_ms[:MAX_STEPS]]
+        further = (
+            " ..." if len(policy.steps_ms) > MAX_STEPS else ", which is also the wait of all further retries"
+        )
+        waits = ", ".join(shown) + further
+    return f"Clients of RocketMQ 5 (gRPC) wait {waits}. Other clients wait by delay levels."
 
 
 @page()
