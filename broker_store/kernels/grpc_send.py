@@ -44,6 +44,7 @@ from broker_store.kernels.objects import (
     text_argument,
     wrong_call,
 )
+from broker_store.kernels.protobuf import number_at, piece_at, varint_bytes, write_decimal, write_varint
 
 # (topic, message id, body, encoded properties, born time in milliseconds, number of the body's encoding), or
 # an empty tuple.
@@ -59,7 +60,7 @@ _MAX_SECONDS = 1 << 40
 _MAX_NANOS = 999_999_999
 _FIFO, _GZIP = 2, 2
 
-# A field begins with its number * 8 + its kind, which is 2 for what has a length and 0 for a number.
+# The first byte of a field (kernels/protobuf.py).
 _REQUEST_MESSAGES = 0x0A
 _MESSAGE_TOPIC, _MESSAGE_USER, _MESSAGE_SYSTEM, _MESSAGE_BODY = 0x0A, 0x12, 0x1A, 0x22
 _RESOURCE_NAME = 0x12
@@ -88,32 +89,6 @@ _BORN_TIMESTAMP_NAME = _name(p.BORN_TIMESTAMP)
 
 
 @inlined
-def _number(at, end):
-    """Return the number at `at` and the position after it; position 0 if it is cut or takes more than 6
-    bytes."""
-    value = 0
-    shift = 0
-    while at < end and shift < 42:
-        byte = load_u8(at)
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    return 0, 0
-
-
-@inlined
-def _piece(at, end):
-    """Return the length of what begins at `at` with its length, and the position of its first byte; position
-    0 if it is cut."""
-    length, at = _number(at, end)
-    if at == 0 or length > end - at:
-        return 0, 0
-    return length, at
-
-
-@inlined
 def _is_text(at, length):
     """Return whether a text is printable ASCII and not blank."""
     blank = True
@@ -128,7 +103,7 @@ def _is_text(at, length):
 @inlined
 def _text(at, end):
     """Return the length of a text and the position of its first byte; position 0 if it is not read here."""
-    length, at = _piece(at, end)
+    length, at = piece_at(at, end)
     if at == 0 or length > _MAX_TEXT_BYTES or not _is_text(at, length):
         return 0, 0
     return length, at
@@ -150,20 +125,6 @@ def _write(to, source, length, last):
 
 
 @inlined
-def _write_number(to, value):
-    """Write a number of 0 or more as text; return the position after it."""
-    digits = 1
-    above = value // 10
-    while above > 0:
-        digits += 1
-        above //= 10
-    for place in range(digits):
-        store_u8(to + digits - 1 - place, 48 + value % 10)
-        value //= 10
-    return to + digits
-
-
-@inlined
 def _is_repeated(name, length, at, end):
     """Return whether a name is among the properties that were written."""
     while at < end:
@@ -180,13 +141,13 @@ def _write_user_property(at, end, refused, room, to):
     here."""
     if at >= end or load_u8(at) != _ENTRY_KEY:
         return 0, 0
-    name_bytes, name = _piece(at + 1, end)
+    name_bytes, name = piece_at(at + 1, end)
     if name == 0 or not _is_text(name, name_bytes):
         return 0, 0
     at = name + name_bytes
     if at >= end or load_u8(at) != _ENTRY_VALUE:
         return 0, 0
-    value_bytes, value = _piece(at + 1, end)
+    value_bytes, value = piece_at(at + 1, end)
     if value == 0 or value + value_bytes != end or not _is_text(value, value_bytes):
         return 0, 0
     size = name_bytes + value_bytes
@@ -206,11 +167,11 @@ def _time(at, end):
     seconds = 0
     nanos = 0
     if at < end and load_u8(at) == _FIRST_NUMBER:
-        seconds, at = _number(at + 1, end)
+        seconds, at = number_at(at + 1, end)
         if at == 0:
             return -1, 0
     if at < end and load_u8(at) == _SECOND_NUMBER:
-        nanos, at = _number(at + 1, end)
+        nanos, at = number_at(at + 1, end)
         if at == 0:
             return -1, 0
     if at != end or seconds >= _MAX_SECONDS or nanos > _MAX_NANOS:
@@ -222,7 +183,7 @@ def _time(at, end):
 def _is_digest(at, end):
     """Return whether this is a digest: the number of its kind, and its text."""
     if at < end and load_u8(at) == _FIRST_NUMBER:
-        kind, at = _number(at + 1, end)
+        kind, at = number_at(at + 1, end)
         if at == 0 or kind > 0x7F:
             return False
     if at < end and load_u8(at) == _SECOND_TEXT:
@@ -255,7 +216,7 @@ def _write_system(at, end, size, to):
         if last == _KEYS and field != _KEYS:
             store_u8(to - 1, _VALUE_END)
         if field == _ENCODING or field == _TYPE or field == _QUEUE_ID:
-            value, at = _number(at, end)
+            value, at = number_at(at, end)
             if at == 0 or (field == _ENCODING and value > _GZIP) or (field == _TYPE and value > _FIFO):
                 return 0, 0, 0, 0, 0
             if field == _ENCODING:
@@ -263,7 +224,7 @@ def _write_system(at, end, size, to):
             elif field == _QUEUE_ID and value > 0x7FFFFFFF:
                 return 0, 0, 0, 0, 0
         elif field == _BORN or field == _DIGEST:
-            length, at = _piece(at, end)
+            length, at = piece_at(at, end)
             if at == 0:
                 return 0, 0, 0, 0, 0
             if field == _BORN:
@@ -308,7 +269,7 @@ def _write_system(at, end, size, to):
         to = _write(_write_name(to, _BORN_HOST_NAME), host_at, host_bytes, _VALUE_END)
     born_ms = seconds * 1_000 + nanos // 1_000_000
     if seconds:
-        to = _write_number(_write_name(to, _BORN_TIMESTAMP_NAME), born_ms)
+        to = write_decimal(_write_name(to, _BORN_TIMESTAMP_NAME), born_ms)
         store_u8(to, _VALUE_END)
         to += 1
     return to, id_at, id_bytes, born_ms, encoding
@@ -319,7 +280,7 @@ def _read_message(at, end, refused, added, room, made):
     """Fill the tuple with what the message at `at` says; return whether it was read."""
     if at >= end or load_u8(at) != _MESSAGE_TOPIC:
         return False
-    length, at = _piece(at + 1, end)
+    length, at = piece_at(at + 1, end)
     if at == 0 or length == 0 or load_u8(at) != _RESOURCE_NAME:
         return False
     topic_bytes, topic = _text(at + 1, at + length)
@@ -330,7 +291,7 @@ def _read_message(at, end, refused, added, room, made):
     size = 0
     count = 0
     while at < end and load_u8(at) == _MESSAGE_USER:
-        length, at = _piece(at + 1, end)
+        length, at = piece_at(at + 1, end)
         if at == 0 or count == _MAX_USER_PROPERTIES:
             return False
         more, to = _write_user_property(at, at + length, refused, room, to)
@@ -341,7 +302,7 @@ def _read_message(at, end, refused, added, room, made):
         at += length
     if at >= end or load_u8(at) != _MESSAGE_SYSTEM:
         return False
-    length, at = _piece(at + 1, end)
+    length, at = piece_at(at + 1, end)
     if at == 0:
         return False
     to, id_at, id_bytes, born_ms, encoding = _write_system(at, at + length, size, to)
@@ -350,7 +311,7 @@ def _read_message(at, end, refused, added, room, made):
     at += length
     if at >= end or load_u8(at) != _MESSAGE_BODY:
         return False
-    length, at = _piece(at + 1, end)
+    length, at = piece_at(at + 1, end)
     if at == 0 or at + length != end:
         return False
     added_bytes = bytes_size(added)
@@ -387,7 +348,7 @@ def _read_send(self, arguments, count):
     # The prefix: not compressed, and one message.
     if end - at > 1 and load_u8(data) == 0 and load_be32(data + 1) == end - at:
         if load_u8(at) == _REQUEST_MESSAGES:
-            length, at = _piece(at + 1, end)
+            length, at = piece_at(at + 1, end)
             if at != 0 and at + length == end:
                 if _read_message(at, end, argument(arguments, 0), added, room, made):
                     return answer(made)
@@ -395,27 +356,6 @@ def _read_send(self, arguments, count):
     if has_failed():
         return 0
     return new_tuple(0)
-
-
-@inlined
-def _number_bytes(value):
-    """Return how many bytes a number of 0 or more takes, 7 bits in each."""
-    size = 1
-    while value > 0x7F:
-        value >>= 7
-        size += 1
-    return size
-
-
-@inlined
-def _write_varint(to, value):
-    """Write a number of 0 or more; return the position after it."""
-    while value > 0x7F:
-        store_u8(to, value & 0x7F | 0x80)
-        value >>= 7
-        to += 1
-    store_u8(to, value)
-    return to + 1
 
 
 @entry_point
@@ -432,10 +372,10 @@ def _stored_answer(self, arguments, count):
         return 0
     id_bytes = load64(room)
     status_bytes = bytes_size(status)
-    entry_bytes = status_bytes + 1 + _number_bytes(id_bytes) + id_bytes
+    entry_bytes = status_bytes + 1 + varint_bytes(id_bytes) + id_bytes
     if queue_offset > 0:
-        entry_bytes += 1 + _number_bytes(queue_offset)
-    size = status_bytes + 1 + _number_bytes(entry_bytes) + entry_bytes
+        entry_bytes += 1 + varint_bytes(queue_offset)
+    size = status_bytes + 1 + varint_bytes(entry_bytes) + entry_bytes
     made = new_bytes(0, _PREFIX_BYTES + size)
     if made != 0:
         to = bytes_data(made)
@@ -445,16 +385,16 @@ def _stored_answer(self, arguments, count):
         copy_memory(to, status_data, status_bytes)
         to += status_bytes
         store_u8(to, _ANSWER_ENTRIES)
-        to = _write_varint(to + 1, entry_bytes)
+        to = write_varint(to + 1, entry_bytes)
         copy_memory(to, status_data, status_bytes)
         to += status_bytes
         store_u8(to, _ENTRY_ID)
-        to = _write_varint(to + 1, id_bytes)
+        to = write_varint(to + 1, id_bytes)
         copy_memory(to, message_id, id_bytes)
         to += id_bytes
         if queue_offset > 0:
             store_u8(to, _ENTRY_OFFSET)
-            _write_varint(to + 1, queue_offset)
+            write_varint(to + 1, queue_offset)
     return made
 
 

@@ -25,7 +25,7 @@ from typing import Protocol, cast
 
 from broker_store.kernels.http2_fields import read_fields
 from broker_store.kernels.http2_frames import answer_frames, scan_frames
-from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed, with_prefix
+from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed
 from broker_store.protocol.http2.connection import Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
 from broker_store.protocol.http2.functions import Functions
@@ -288,10 +288,10 @@ class GrpcChannel(asyncio.Protocol):
         """Count the bytes of a message of a long call that is not complete."""
         self.connection.keep(stream, size)
 
-    def send(self, stream: Stream, message: bytes) -> None:
-        """Send a message of the answer to a long call."""
-        self.connection.send(stream, with_prefix(message))
-        self._unwritten += len(message)
+    def send(self, stream: Stream, piece: bytes) -> None:
+        """Send messages of the answer to a long call, each with its prefix."""
+        self.connection.send(stream, piece)
+        self._unwritten += len(piece)
         self._schedule()
 
     def finish(self, stream: Stream) -> None:

@@ -40,8 +40,7 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
     system = SystemProperties(
         message_id=stored.message_id,
         keys=stored.keys,
-        # In upper case: clients compare it as text.
-        body_digest=Digest(type=DigestType.MD5, checksum=_digest(stored.body)),
+        body_digest=Digest(type=DigestType.MD5, checksum=digest_of(stored.body)),
         body_encoding=Encoding.GZIP if stored.sys_flag & record.SYS_COMPRESSED else Encoding.IDENTITY,
         message_type=_type(pairs),
         born_timestamp=timestamp(stored.born_timestamp),
@@ -50,7 +49,7 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
         store_host=host_text(stored.store_host),
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
-        delivery_attempt=min(stored.reconsume_times + 1, record.MAX_TRIES),
+        delivery_attempt=attempt_of(stored),
     )
     if (tag := pairs.get(properties.TAGS)) is not None:
         system.tag = tag
@@ -71,6 +70,11 @@ def message_of(stored: record.StoredMessage, topic: Resource, now_ms: int) -> Me
     return Message(topic=topic, user_properties=user, system_properties=system, body=stored.body)
 
 
+def attempt_of(stored: record.StoredMessage) -> int:
+    """Return the number of the attempt in which a record is given."""
+    return min(stored.reconsume_times + 1, record.MAX_TRIES)
+
+
 def timestamp(ms: int) -> Timestamp:
     """Return a time in milliseconds since 1970 as protobuf has it. Times out of its range, which a producer
     may set, are moved to its ends: Java's client cannot read others."""
@@ -78,7 +82,8 @@ def timestamp(ms: int) -> Timestamp:
     return Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
 
 
-def _digest(body: bytes) -> str:
+def digest_of(body: bytes) -> str:
+    """Return the MD5 of a body, in upper case: clients compare it as text."""
     return md5(body, usedforsecurity=False).hexdigest().upper()
 
 

@@ -19,9 +19,11 @@ from broker_store.formats import record
 from broker_store.formats.order_info import MAX_ATTEMPT_ID
 from broker_store.formats.pop_records import MAX_MESSAGES
 from broker_store.formats.topics import PERM_READ
+from broker_store.kernels.grpc_received import received_messages
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
+from broker_store.protocol.grpc.framing import with_prefix
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Message, Status
 from broker_store.protocol.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from broker_store.protocol.http2.stream import Stream
 from broker_store.protocol.pop import Receipt
@@ -36,7 +38,8 @@ from broker_store.server.grpc.consumer_settings import (
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.names import check_group_name
-from broker_store.server.grpc.received_messages import received_message, timestamp
+from broker_store.server.grpc.property_names import RESERVED
+from broker_store.server.grpc.received_messages import attempt_of, digest_of, received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
 from broker_store.server.grpc.statuses import FAILED, OK, Refused, code_of
@@ -56,6 +59,7 @@ FROM_MAX = 1  # initMode of all pops
 NOT_GIVEN_INVISIBLE_MS = 1_000
 # A client waits so much longer than the pop, so that the answer reaches it.
 RESERVED_MS = 100
+PIECE_BYTES = 16 << 10
 
 
 log = logging.getLogger(__name__)
@@ -132,6 +136,7 @@ class Receives:
         self._parts, self._routes, self._clients = parts, routes, clients
         self._pops, self._acks = pops, acks
         self._dead_letters, self._renewals = dead_letters, renewals
+        self._made_of_usual = received_messages(RESERVED)
         self._under_way: dict[Stream, Receiving] = {}
 
     def receive(self, call: Call, request: ReceiveMessageRequest) -> None:
@@ -265,7 +270,7 @@ class Receives:
 
     def refuse(self, call: Call, status: Status) -> None:
         """Answer a receive that gives no message."""
-        self._write(call, [ReceiveMessageResponse(status=status)])
+        self._write(call, status, [])
 
     def _give(self, receiving: Receiving, request: ReceiveMessageRequest, result: PopResult) -> None:
         """Answer a receive with what a pop found."""
@@ -275,14 +280,19 @@ class Receives:
         config = self._parts.groups.get(group) or SubscriptionGroup(group)
         most, tags = max_attempts(config), _tags(request, topic)
         now_ms = self._parts.clock()
-        messages: list[ReceiveMessageResponse] = []
-        for stored, receipt in self._records(result):
+        topic_field = Message(topic=request.message_queue.topic).SerializeToString()
+        messages: list[bytes] = []
+        for stored, receipt, records, at in self._records(result):
             handle = Handle(receipt, stored.log_offset, topic, group)
             if self._is_kept_back(receiving, handle, stored, most, tags):
                 continue
             text = write_handle(handle)
-            message = received_message(stored, request.message_queue.topic, text, now_ms)
-            messages.append(ReceiveMessageResponse(message=message))
+            digest = digest_of(stored.body)
+            answer = self._made_of_usual(records, at, topic_field, text, digest, attempt_of(stored))
+            if not answer:
+                message = received_message(stored, request.message_queue.topic, text, now_ms)
+                answer = _encoded(ReceiveMessageResponse(message=message))
+            messages.append(answer)
             # Without Telemetry it is not known how long a client lives.
             if request.auto_renew and client is not None:
                 self._renewals.add(client, text, handle, stored.reconsume_times)
@@ -291,7 +301,7 @@ class Receives:
         if not messages:
             self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message="no match message"))
         else:
-            self._write(call, [ReceiveMessageResponse(status=OK), *messages])
+            self._write(call, OK, messages)
 
     def _is_kept_back(
         self,
@@ -318,11 +328,13 @@ class Receives:
             self._parts.statistics.refuse(refusal.cause, who=receiving.remote, said=refusal.remark)
         return True
 
-    def _records(self, result: PopResult) -> Iterator[tuple[record.StoredMessage, Receipt]]:
-        """Return the records that a pop found, each with its receipt."""
+    def _records(self, result: PopResult) -> Iterator[tuple[record.StoredMessage, Receipt, bytes, int]]:
+        """Return the records that a pop found, each with its receipt, and the bytes in which it is, with its
+        place there."""
         none: Mapping[int, int] = {}
         counts = [none] * len(result.found) if result.counts is None else result.counts
         for place, body, given_before in zip(result.found, result.bodies, counts, strict=True):
+            at = 0
             for stored in record.decode_all(body, check_crc=False):
                 # What comes again in order is not stored again: the record states no count.
                 stored.reconsume_times += given_before.get(stored.queue_offset, 0)
@@ -338,16 +350,31 @@ class Receives:
                         place.queue_id,
                         stored.queue_offset,
                     ),
+                    body,
+                    at,
                 )
+                at += stored.size
 
-    def _write(self, call: Call, answers: list[ReceiveMessageResponse]) -> None:
+    def _write(self, call: Call, status: Status, messages: list[bytes]) -> None:
+        """Answer with a status, the encoded messages and the time of the answer."""
         channel, stream = call
         channel.begin(stream)
-        for answer in answers:
-            channel.send(stream, answer.SerializeToString())
-        now_ms = self._parts.clock()
-        channel.send(stream, ReceiveMessageResponse(delivery_timestamp=timestamp(now_ms)).SerializeToString())
+        pieces = [_encoded(ReceiveMessageResponse(status=status))]
+        size = 0
+        for message in messages:
+            pieces.append(message)
+            size += len(message)
+            # Small messages go into one frame; the bytes of large ones are not copied together.
+            if size >= PIECE_BYTES:
+                channel.send(stream, b"".join(pieces))
+                pieces, size = [], 0
+        pieces.append(_encoded(ReceiveMessageResponse(delivery_timestamp=timestamp(self._parts.clock()))))
+        channel.send(stream, b"".join(pieces))
         channel.finish(stream)
+
+
+def _encoded(answer: ReceiveMessageResponse) -> bytes:
+    return with_prefix(answer.SerializeToString())
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:

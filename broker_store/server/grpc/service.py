@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, message_of
+from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, message_of, with_prefix
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
@@ -25,6 +25,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     NotifyClientTerminationResponse,
     ReceiveMessageResponse,
     SendMessageRequest,
+    TelemetryCommand,
 )
 from broker_store.protocol.http2.connection import MAX_BODY_BYTES
 from broker_store.protocol.http2.stream import Stream
@@ -207,12 +208,10 @@ class Service:
         if not stream.fields.get(CLIENT_ID):
             refused = _client_id_required()
             self._count(refused, channel)
-            channel.send(stream, service_pb2.TelemetryCommand(status=refused.status).SerializeToString())
+            channel.send(stream, _encoded(TelemetryCommand(status=refused.status)))
             channel.finish(stream)
             return
-        questions = Questions(
-            lambda command: channel.send(stream, command.SerializeToString()), self._parts.clock
-        )
+        questions = Questions(lambda command: channel.send(stream, _encoded(command)), self._parts.clock)
         client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream))
         self._telemetry[stream] = Telemetry(self._parts, self._clients, client)
 
@@ -236,7 +235,7 @@ class Service:
                 raise GrpcError(
                     GrpcStatus.INVALID_ARGUMENT, f"process client telemetryCommand failed. {answer}"
                 )
-            channel.send(stream, answer.SerializeToString())
+            channel.send(stream, _encoded(answer))
 
     def finished(self, channel: GrpcChannel, stream: Stream) -> None:
         self.gone(stream)
@@ -269,6 +268,10 @@ def _ends_one_call(what: str) -> Iterator[None]:
     except Exception:
         log.exception("%s failed", what)
         raise GrpcError(GrpcStatus.INTERNAL, FAILED.message) from None
+
+
+def _encoded(command: TelemetryCommand) -> bytes:
+    return with_prefix(command.SerializeToString())
 
 
 def _client_id_required() -> Refused:

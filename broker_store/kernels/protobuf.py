@@ -1,0 +1,70 @@
+"""Numbers and lengths of protobuf, in bytes of a message.
+
+A field begins with its number * 8 + its kind, which is 2 for what has a length and 0 for a number. Lengths
+and numbers have 7 bits in each byte, the lowest first; all bytes but the last have their highest bit set.
+"""
+
+from __future__ import annotations
+
+from broker_store.kernels.memory import inlined, load_u8, store_u8
+
+
+@inlined
+def number_at(at, end):
+    """Return the number at `at` and the position after it; position 0 if it is cut or takes more than 6
+    bytes."""
+    value = 0
+    shift = 0
+    while at < end and shift < 42:
+        byte = load_u8(at)
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 0, 0
+
+
+@inlined
+def piece_at(at, end):
+    """Return the length of what begins at `at` with its length, and the position of its first byte; position
+    0 if it is cut."""
+    length, at = number_at(at, end)
+    if at == 0 or length > end - at:
+        return 0, 0
+    return length, at
+
+
+@inlined
+def varint_bytes(value):
+    """Return how many bytes a number of 0 or more takes, 7 bits in each."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@inlined
+def write_varint(to, value):
+    """Write a number of 0 or more; return the position after it."""
+    while value > 0x7F:
+        store_u8(to, value & 0x7F | 0x80)
+        value >>= 7
+        to += 1
+    store_u8(to, value)
+    return to + 1
+
+
+@inlined
+def write_decimal(to, value):
+    """Write a number of 0 or more as text; return the position after it."""
+    digits = 1
+    above = value // 10
+    while above > 0:
+        digits += 1
+        above //= 10
+    for place in range(digits):
+        store_u8(to + digits - 1 - place, 48 + value % 10)
+        value //= 10
+    return to + digits
