@@ -37,17 +37,31 @@ ENTRIES_PER_TURN = 32
 
 
 class _Pending:
-    """A call with entries that are not answered yet."""
+    """A call with entries that are not answered yet. `statuses` are those of its entries, as soon as they are
+    known."""
 
-    __slots__ = ("call", "request", "topic", "group", "entries", "left")
+    __slots__ = ("call", "ids", "handles", "topic", "group", "statuses", "left")
 
     def __init__(self, call: Call, request: AckMessageRequest, topic: str, group: str):
-        self.call, self.request, self.topic, self.group = call, request, topic, group
-        self.entries = [
-            AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
-            for entry in request.entries
-        ]
-        self.left = len(self.entries)
+        self.call, self.topic, self.group = call, topic, group
+        # Each access to a field of a message makes a new object, so each is read once.
+        entries = list(request.entries)
+        self.ids = [entry.message_id for entry in entries]
+        self.handles = [entry.receipt_handle for entry in entries]
+        self.statuses = [OK] * len(entries)
+        self.left = len(entries)
+
+    def answer(self) -> AckMessageResponse:
+        """Return the answer, when the statuses of all entries are known."""
+        codes = {status.code for status in self.statuses}
+        (code,) = codes if len(codes) == 1 else (Code.MULTIPLE_RESULTS,)
+        return AckMessageResponse(
+            status=OK if code == OK.code else Status(code=code, message=Code.Name(code)),
+            entries=[
+                AckMessageResultEntry(message_id=message_id, receipt_handle=handle, status=status)
+                for message_id, handle, status in zip(self.ids, self.handles, self.statuses, strict=True)
+            ],
+        )
 
 
 class Acks:
@@ -68,23 +82,23 @@ class Acks:
     def ack(self, call: Call, request: AckMessageRequest) -> None:
         """Store that messages were consumed, and answer when all entries are confirmed. Raises Refused."""
         topic, group = self._names(request.topic, request.group)
-        if len(request.entries) > MAX_ENTRIES:
+        if (count := len(request.entries)) > MAX_ENTRIES:
             raise Refused(
                 Code.BAD_REQUEST,
                 f"a call acknowledges at most {MAX_ENTRIES} messages",
                 "number of messages",
-                value=len(request.entries),
+                value=count,
                 limit=MAX_ENTRIES,
             )
-        if not request.entries:
+        if not count:
             raise Refused(Code.INTERNAL_SERVER_ERROR, "ack message result is empty", "number of messages")
         self._ack_some(_Pending(call, request, topic, group), 0)
 
     def _ack_some(self, pending: _Pending, begin: int) -> None:
-        end = min(begin + ENTRIES_PER_TURN, len(pending.entries))
+        end = min(begin + ENTRIES_PER_TURN, len(pending.handles))
+        client_id = pending.call.client_id
         for number in range(begin, end):
-            text = pending.request.entries[number].receipt_handle
-            taken = self._renewals.take(pending.call.client_id, text)
+            taken = self._renewals.take(client_id, pending.handles[number])
             done = partial(self._acknowledged, pending, number, taken)
             try:
                 handle = self._handle(taken, pending.topic, pending.group)
@@ -93,7 +107,7 @@ class Acks:
                 self._renewals.put_back(taken)
                 refused = refused_of(error) if isinstance(error, Refusal) else error
                 self._refused(pending, number, refused)
-        if end < len(pending.entries):
+        if end < len(pending.handles):
             self._loop.call_soon(self._ack_some, pending, end)
 
     def _refused(self, pending: _Pending, number: int, refused: Refused) -> None:
@@ -106,15 +120,10 @@ class Acks:
         self._entry_done(pending, number, self._status(pending.call, status))
 
     def _entry_done(self, pending: _Pending, number: int, status: Status) -> None:
-        pending.entries[number].status.CopyFrom(status)
+        pending.statuses[number] = status
         pending.left -= 1
-        if pending.left:
-            return
-        codes = {entry.status.code for entry in pending.entries}
-        (code,) = codes if len(codes) == 1 else (Code.MULTIPLE_RESULTS,)
-        pending.call.answer(
-            AckMessageResponse(status=Status(code=code, message=Code.Name(code)), entries=pending.entries)
-        )
+        if not pending.left:
+            pending.call.answer(pending.answer())
 
     def change_invisible_duration(self, call: Call, request: ChangeInvisibleDurationRequest) -> None:
         """Give a message another invisible time, from now on. Raises Refused and Refusal."""
