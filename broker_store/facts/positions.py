@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker_store.check.units import UNIT as UNIT_FIELDS
 from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import StoreError
 from broker_store.facts.directory import StoreDirectory
@@ -29,7 +30,6 @@ MAX_HINTS = 200_000
 MAX_SUMMED_UNITS = 4 << 20  # whose sizes one scan adds up
 _UNITS_PER_READ = 100_000  # of such units
 _HEAD_BYTES = record.FIXED[3].size  # of a record of any kind, up to its body
-_UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _CHUNK_BYTES = 1 << 20
 
 Queue = tuple[str, int]
@@ -305,7 +305,7 @@ class Positions:
                 raw = self._read(file.path, at * UNIT - file.base, count * UNIT)
                 if len(raw) < count * UNIT:
                     return None
-                units = np.frombuffer(raw, _UNITS)
+                units = np.frombuffer(raw, UNIT_FIELDS)
                 total += int(units["size"].sum(dtype=np.int64))
                 begin = at + count
         return total if begin >= end else None

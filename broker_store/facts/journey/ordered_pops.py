@@ -93,15 +93,22 @@ def ordered_stop(pop: OrderedPop) -> Stop:
     """Return a pop in order as a stop."""
     state, became = _became(pop)
     others = together(pop.messages, pop.queue_id)
+    sentence = f"It was given out in order for {seconds_text(pop.invisible_ms)}{others}. {became}"
+    return stop_of_pop(pop.group, state, sentence, pop.pop_ms, pop.stored)
+
+
+def stop_of_pop(group: str, state: State, sentence: str, pop_ms: int, stored: StoredMessage) -> Stop:
+    """Return the stop of a pop; `stored` is its record."""
+    at = stored.log_offset
     return stop(
         "pop",
-        f"Popped by {pop.group}",
+        f"Popped by {group}",
         state,
-        f"It was given out in order for {seconds_text(pop.invisible_ms)}{others}. {became}",
-        at_ms=pop.pop_ms,
-        offset=pop.stored.log_offset,
-        pointer=to_log(pop.stored.log_offset),
-        log_offset=pop.stored.log_offset,
+        sentence,
+        at_ms=pop_ms,
+        offset=at,
+        pointer=to_log(at),
+        log_offset=at,
     )
 
 

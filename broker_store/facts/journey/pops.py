@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from broker_store import throttle
+from broker_store.check.units import UNIT
 from broker_store.engine.disk.file_access import Reader
 from broker_store.errors import FormatError
 from broker_store.facts.directory import StoreDirectory
-from broker_store.facts.journey.ordered_pops import OrderedPop, OrderedPops, together
-from broker_store.facts.journey.stop import State, Stop, clock_text, seconds_text, stop
-from broker_store.facts.pointers import to_log
+from broker_store.facts.journey.ordered_pops import OrderedPop, OrderedPops, stop_of_pop, together
+from broker_store.facts.journey.stop import State, Stop, clock_text, seconds_text
 from broker_store.facts.store_facts import StoreFacts
 from broker_store.formats import pop_records, properties, record
 from broker_store.formats.java_hash import java_hash
@@ -47,7 +47,6 @@ MAX_POPS = 64  # of one message that are shown
 POP_SECONDS = 0.25
 _TAGS = tuple(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG, LOG_TAG)))
 _LOGS = (REVIVE_PREFIX, LOG_PREFIX)
-_UNITS = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _END = 1 << 63  # of the log, whatever it holds
 _MAX_RECORD_BYTES = 64 << 10  # of one of the revive log; a larger one is none
 
@@ -204,7 +203,7 @@ class _Reading:
         queue = self._directory.queue_units(topic, queue_id)
         found: list[tuple[int, int]] = []
         for piece in queue.pieces(queue.first_at(start)):
-            units = piece[: len(piece) // _UNITS.itemsize * _UNITS.itemsize].view(_UNITS)
+            units = piece[: len(piece) // UNIT.itemsize * UNIT.itemsize].view(UNIT)
             ends = np.flatnonzero(units["size"] <= 0)
             is_last = len(ends) > 0
             units = units[: ends[0]] if is_last else units
@@ -236,16 +235,8 @@ def pop_stop(
     key = pop.key
     state, became = _became(pop, found, copies, facts)
     others = together(len(pop.checkpoint.diffs), key.queue_id)
-    return stop(
-        "pop",
-        f"Popped by {key.group}",
-        state,
-        f"It was given out for {seconds_text(pop.checkpoint.invisible_ms)}{others}. {became}",
-        at_ms=key.pop_ms,
-        offset=pop.stored.log_offset,
-        pointer=to_log(pop.stored.log_offset),
-        log_offset=pop.stored.log_offset,
-    )
+    sentence = f"It was given out for {seconds_text(pop.checkpoint.invisible_ms)}{others}. {became}"
+    return stop_of_pop(key.group, state, sentence, key.pop_ms, pop.stored)
 
 
 def _became(
