@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import grpc.aio
 import pytest
@@ -18,6 +20,13 @@ from tests.support.broker_harness import Harness
 
 ENDPOINTS = Endpoints(scheme=AddressScheme.IPv4, addresses=[Address(host="10.1.2.3", port=8081)])
 METADATA = (("x-mq-client-id", "client-1"), ("x-mq-language", "PYTHON"))
+
+
+async def until(condition) -> None:
+    """Wait until a condition holds, at most 30 s."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 class Grpc:

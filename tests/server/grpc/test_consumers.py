@@ -56,7 +56,7 @@ from broker_store.server.grpc import acks as acks_module
 from broker_store.server.grpc import receives as receives_module
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.renewals import Renewals
-from tests.server.grpc.conftest import ENDPOINTS, METADATA
+from tests.server.grpc.conftest import ENDPOINTS, METADATA, until
 
 DLQ = "%DLQ%CG"
 ORDERS, GROUP = Resource(name="Orders"), Resource(name="CG")
@@ -120,14 +120,6 @@ async def nothing_is_left(port, **options) -> bool:
     port.harness.router.pops.waiting._timer.cancel()
     answers = [answer async for answer in call]
     return status_of(answers).code == Code.MESSAGE_NOT_FOUND
-
-
-async def until(condition) -> None:
-    for _ in range(2_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not happen")
 
 
 async def waits_for_sync(port) -> None:

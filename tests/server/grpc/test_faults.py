@@ -25,6 +25,7 @@ from broker_store.protocol.http2.frames import frame_head, settings_frame
 from broker_store.server.certificate import Certificate
 from broker_store.server.channel import HIGH_WATER_BYTES, IDLE_TIMEOUT_S
 from broker_store.server.grpc import channel as channel_module
+from tests.server.grpc.conftest import until
 from tests.server.grpc.test_calls import route
 from tests.server.grpc.test_consumers import GROUP, settings_of
 
@@ -100,11 +101,6 @@ async def connect(port, tls: bool) -> Wire:
     wire = Wire(*await asyncio.open_connection("127.0.0.1", port.port.port, ssl=context))
     port.wires.append(wire)
     return wire
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def nothing_is_left(port) -> None:
