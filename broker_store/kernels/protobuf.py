@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from broker_store.kernels.memory import inlined, load_u8, store_u8
 
+_MAX_LENGTH_BYTES = 5
+
 
 @inlined
 def number_at(at, end):
@@ -28,11 +30,11 @@ def number_at(at, end):
 @inlined
 def piece_at(at, end):
     """Return the length of what begins at `at` with its length, and the position of its first byte; position
-    0 if it is cut."""
-    length, at = number_at(at, end)
-    if at == 0 or length > end - at:
+    0 if it is cut, or if its length takes more bytes than protobuf allows."""
+    length, first = number_at(at, end)
+    if first == 0 or first - at > _MAX_LENGTH_BYTES or length > end - first:
         return 0, 0
-    return length, at
+    return length, first
 
 
 @inlined

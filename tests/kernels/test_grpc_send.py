@@ -204,6 +204,24 @@ def test_malformed_bodies_are_left_to_protobuf(body):
     assert read(body) == ()
 
 
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("place", ["message", "name", "value", "id", "body"])
+def test_lengths_of_more_bytes_than_needed_are_read_as_by_protobuf_or_left_to_it(place, size):
+    def field(first: int, content: bytes, name: str = "") -> bytes:
+        head = bytes((len(content),))
+        if name == place and size > 1:
+            head = bytes((len(content) | 0x80, *b"\x80" * (size - 2), 0))
+        return bytes((first,)) + head + content
+
+    entry = field(0x0A, b"a", "name") + field(0x12, b"b", "value")
+    system = field(0x1A, b"01AF", "id")
+    topic = field(0x0A, field(0x12, b"Orders"))
+    given = topic + field(0x12, entry) + field(0x1A, system) + field(0x22, b"body", "body")
+    body = with_prefix(field(0x0A, given, "message"))
+    assert by_kernel(body) == by_protobuf(body)
+    assert (by_kernel(body) is not None) == (size <= 5)
+
+
 def test_calls_that_are_cut_are_left_to_protobuf():
     body = call(USUAL["java"])
     for end in range(len(body)):
