@@ -41,7 +41,7 @@ from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.property_names import RESERVED
 from broker_store.server.grpc.received_messages import attempt_of, digest_of, received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
-from broker_store.server.grpc.routes import Routes
+from broker_store.server.grpc.routes import Routes, check_topic_size
 from broker_store.server.grpc.statuses import FAILED, OK, Refused, code_of
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
@@ -170,6 +170,7 @@ class Receives:
         now_ms = self._parts.clock()
         poll_ms = self._poll_ms(call, request)
         topic = self._routes.topic(request.message_queue.topic)
+        check_topic_size(request.message_queue.topic)
         group = request.group.name
         check_group_name(group)
         invisible_ms = RENEWED_INVISIBLE_MS

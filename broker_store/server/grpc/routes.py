@@ -132,6 +132,12 @@ def _check_size(request: QueryRouteRequest | QueryAssignmentRequest) -> None:
         if value > limit:
             text = f"a route is asked for with {value} {what}, most is {limit}"
             raise Refused(Code.ILLEGAL_ACCESS_POINT, text, "access point", value=value, limit=limit)
+    check_topic_size(topic)
+
+
+def check_topic_size(topic: Resource) -> None:
+    """Raise Refused for a topic of a request that is large: each queue or message of the answer has a copy of
+    it."""
     if (size := topic.ByteSize()) > MAX_TOPIC_BYTES:
         text = f"a topic and its namespace have {size} bytes, most is {MAX_TOPIC_BYTES}"
         raise Refused(Code.ILLEGAL_TOPIC, text, "topic name", value=size, limit=MAX_TOPIC_BYTES)

@@ -557,6 +557,21 @@ async def test_the_sentences_are_those_of_apaches_proxy(opened):
     )
 
 
+async def test_a_receive_whose_topic_would_make_its_messages_large_is_refused(opened):
+    port = await opened()
+    request = asked()
+    request.message_queue.topic.resource_namespace = "n" * 2_000
+    status = status_of(await port.receive(request))
+    assert (status.code, status.message) == (
+        Code.ILLEGAL_TOPIC,
+        "a topic and its namespace have 2011 bytes, most is 1024",
+    )
+    request.message_queue.topic.resource_namespace = "n" * 1_000
+    port.put(b"0")
+    (message,) = messages_of(await port.receive(request))
+    assert message.topic == request.message_queue.topic
+
+
 async def test_a_batch_of_more_than_32_has_32(opened):
     port = await opened()
     port.put(*(b"%d" % number for number in range(40)))
