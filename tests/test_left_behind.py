@@ -110,3 +110,17 @@ def test_only_what_has_the_mark_counts():
             assert ours.wait(10) < 0
         finally:
             ours.kill()
+
+
+def test_an_environment_that_is_empty_for_a_moment_is_read_again(monkeypatch):
+    """As that of a process while it becomes another program."""
+    given = [b"", b"", b"A=1\0B=2\0"]
+    monkeypatch.setattr(Path, "read_bytes", lambda path: given.pop(0))
+    assert left_behind.environment_of(os.getpid()) == [b"A=1", b"B=2", b""]
+    assert given == []
+
+
+def test_a_process_without_an_environment_has_none(monkeypatch):
+    monkeypatch.setattr(left_behind, "EMPTY_READS", 2)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: b"")
+    assert left_behind.environment_of(os.getpid()) == []

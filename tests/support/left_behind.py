@@ -17,6 +17,7 @@ from pathlib import Path
 MARK = "BROKER_TESTS_RUN"
 END_SECONDS = 15.0  # for processes that were asked to end to be gone: a JVM or a Chromium on a busy machine
 STEP_SECONDS = 0.05
+EMPTY_READS = 20
 # What lives as long as the run: closed at its end, before the temporary directory is checked.
 AT_END = ExitStack()
 
@@ -47,13 +48,26 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def environment_of(pid: int) -> list[bytes]:
+    """Return the words of a process's environment. It is empty for a moment while the process becomes another
+    program, so an empty one is read again. Raises OSError if the process has ended."""
+    for _ in range(EMPTY_READS):
+        if words := Path(f"/proc/{pid}/environ").read_bytes():
+            return words.split(b"\0")
+        if not is_alive(pid):
+            break
+        os.readlink(f"/proc/{pid}/exe")  # a thread of the kernel has none, and no environment ever
+        time.sleep(STEP_SECONDS)
+    return []
+
+
 def alive(mark: str) -> list[LeftProcess]:
     """The processes with this mark, without this one; one that has ended and was not waited for is none."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                words = (entry / "environ").read_bytes().split(b"\0")
+                words = environment_of(int(entry.name))
                 command = (
                     (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 )
