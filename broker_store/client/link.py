@@ -118,7 +118,8 @@ class Link(asyncio.Protocol):
 
     async def _wait_writable(self, timeout: float) -> None:
         try:
-            await asyncio.wait_for(self._writable.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._writable.wait()
         except TimeoutError:
             raise RequestTimeout(f"{self.address} did not read for {timeout:g} s") from None
 

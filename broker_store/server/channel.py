@@ -366,7 +366,8 @@ class Channel(asyncio.Protocol):
         future = self._asked[command.opaque] = self.loop.create_future()
         self.write(command)
         try:
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):  # wait_for of Python 3.11 may drop a cancellation
+                return await future
         except TimeoutError as error:
             if isinstance(error, RequestTimeout):
                 raise
@@ -405,7 +406,8 @@ async def connect(
 ) -> Channel:
     """Open a connection to another server's port."""
     loop = asyncio.get_running_loop()
-    _, channel = await asyncio.wait_for(loop.create_connection(lambda: Channel(handle), host, port), timeout)
+    async with asyncio.timeout(timeout):
+        _, channel = await loop.create_connection(lambda: Channel(handle), host, port)
     return channel
 
 

@@ -248,7 +248,8 @@ class _Peer:
                 )
                 pause_s, everything = RETRY_S, True
             try:
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
             except TimeoutError:
                 everything = True
             self._wake.clear()

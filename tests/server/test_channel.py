@@ -174,6 +174,20 @@ async def test_the_server_asks_its_client(open_port):
     theirs.close()
 
 
+async def test_a_request_that_is_cancelled_while_its_answer_comes_is_cancelled(open_port):
+    """A task that goes on is waited for without end by what cancelled it."""
+    listener = await open_port(echo)
+    channel = await connect("127.0.0.1", listener.port, 5)
+    asking = asyncio.ensure_future(channel.request(Command.request(307), 30))
+    await asyncio.sleep(0)
+    (answered,) = channel._asked.values()
+    answered.set_result(Command.request(307).answer(0))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    channel.close()
+
+
 async def test_a_peer_that_does_not_answer_is_given_up(open_port):
     listener = await open_port(lambda command, channel: None)
     channel = await connect("127.0.0.1", listener.port, 5)

@@ -76,7 +76,8 @@ class Questions:
         asked = self._asked[nonce] = _Asked(command, asyncio.get_running_loop().create_future())
         self._send(question)
         try:
-            return await asyncio.wait_for(asked.future, timeout)
+            async with asyncio.timeout(timeout):
+                return await asked.future
         except TimeoutError as error:
             if isinstance(error, RequestTimeout):
                 raise
