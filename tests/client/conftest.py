@@ -94,10 +94,3 @@ class Inbox:
         """The next messages, waited for."""
         async with asyncio.timeout(20):
             return [await self._queue.get() for _ in range(count)]
-
-
-async def until(condition):
-    """Give the loop turns until the condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)

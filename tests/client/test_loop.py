@@ -7,7 +7,8 @@ import pytest
 from broker_store.client import Producer, PushConsumer
 from broker_store.client import push_consumer as module
 from broker_store.errors import MisuseError
-from tests.client.conftest import Inbox, until
+from tests.client.conftest import Inbox
+from tests.support.waits import until
 
 
 @pytest.fixture

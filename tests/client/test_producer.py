@@ -15,7 +15,8 @@ from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.route_bodies import BrokerData, QueueData, TopicRoute
-from tests.client.conftest import Cluster, until
+from tests.client.conftest import Cluster
+from tests.support.waits import until
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.server.parts import BrokerParts
-from tests.client.conftest import Inbox, until
+from tests.client.conftest import Inbox
+from tests.support.waits import until
 
 
 @pytest.fixture

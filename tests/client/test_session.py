@@ -10,7 +10,7 @@ from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.server.listener import bind, listen
-from tests.client.conftest import until
+from tests.support.waits import until
 
 
 def test_name_servers_are_given_as_text_or_list():

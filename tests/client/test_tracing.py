@@ -18,7 +18,8 @@ from broker_store.formats.recall_handle import RecallHandle
 from broker_store.formats.topics import TRACE_TOPIC
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
-from tests.client.conftest import Inbox, until
+from tests.client.conftest import Inbox
+from tests.support.waits import until
 
 
 def records(cluster):

@@ -7,7 +7,7 @@ from broker_store.client import ClientError, TransactionProducer
 from broker_store.errors import MisuseError
 from broker_store.formats.topics import HALF_TOPIC
 from broker_store.messages import PutStatus
-from tests.client.conftest import until
+from tests.support.waits import until
 
 INTERVAL_MS = 30_000
 

@@ -24,11 +24,10 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Subscription,
     SubscriptionEntry,
 )
-from broker_store.server.grpc.service import _METHODS
 from tests.interop import clients
 from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.support.grpc_calls import call_of, request_of
 
-PREFIX = "/apache.rocketmq.v2.MessagingService/"
 ENDPOINTS = Endpoints(scheme=AddressScheme.IPv4, addresses=[Address(host="127.0.0.1", port=8081)])
 ORDERS, GROUP = Resource(name="Orders"), Resource(name="readers")
 
@@ -43,41 +42,27 @@ class Client:
         )  # fmt: skip
 
     def call(self, name, request):
-        method = _METHODS[PREFIX + name]
-        wire = self.channel.unary_unary(
-            PREFIX + name, method.request.SerializeToString, method.answer.FromString
-        )
-        return wire(request, metadata=self.metadata, timeout=20)
+        return call_of(self.channel, name)(request, metadata=self.metadata, timeout=30)
 
-    def receive(self, timeout=20, **fields):
+    def receive(self, timeout=30, **fields):
         defaults = dict(
             group=GROUP, message_queue=MessageQueue(topic=ORDERS), batch_size=16,
             invisible_duration=Duration(seconds=30), long_polling_timeout=Duration(seconds=5),
             filter_expression=FilterExpression(type=FilterType.TAG, expression="*"),
         )  # fmt: skip
-        wire = self.channel.unary_stream(
-            PREFIX + "ReceiveMessage",
-            s.ReceiveMessageRequest.SerializeToString,
-            s.ReceiveMessageResponse.FromString,
-        )
         request = s.ReceiveMessageRequest(**defaults | fields)
-        return list(wire(request, metadata=self.metadata, timeout=timeout))
+        return list(call_of(self.channel, "ReceiveMessage")(request, metadata=self.metadata, timeout=timeout))
 
     @contextlib.contextmanager
     def connected(self, settings=None):
         """Telemetry that is open: the answer, or the code and text of its failure."""
-        wire = self.channel.stream_stream(
-            PREFIX + "Telemetry",
-            s.TelemetryCommand.SerializeToString,
-            s.TelemetryCommand.FromString,
-        )
         ended = threading.Event()
 
         def commands():
             yield s.TelemetryCommand(settings=settings or settings_of())
             ended.wait()
 
-        call = wire(commands(), metadata=self.metadata)
+        call = call_of(self.channel, "Telemetry")(commands(), metadata=self.metadata)
         try:
             yield next(call)
         except grpc.RpcError as error:
@@ -257,7 +242,7 @@ def test_settings_are_answered_as_apaches_proxy_does(both, settings):
 
 @pytest.mark.parametrize("name", ["Heartbeat", "NotifyClientTermination"])
 def test_a_client_without_settings_is_unknown(both, name):
-    request = _METHODS[PREFIX + name].request(group=GROUP)
+    request = request_of(name, group=GROUP)
     if name == "Heartbeat":
         request.client_type = ClientType.PUSH_CONSUMER
     ours, theirs = (status(Client(broker, "unknown").call(name, request)) for broker in both)

@@ -3,10 +3,10 @@
 import asyncio
 
 from broker_store.client import Producer, PushConsumer, TransactionProducer
-from tests.client.conftest import until
 from tests.interop.brokers import OurBroker
 from tests.interop.lines import acknowledged, names, place
 from tests.interop.test_apache_with_python import what_waits_appears_at_its_time
+from tests.support.waits import until
 
 MESSAGES = 400
 TRACES = "RMQ_SYS_TRACE_TOPIC"

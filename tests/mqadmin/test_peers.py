@@ -21,6 +21,7 @@ from broker_store.rest.http import MAX_FORM_BYTES
 from mqadmin.web import bounded_http, server
 from mqadmin.web import peers as bounds
 from mqadmin.web.trusted_proxies import LOOPBACK, connection_site, proxies_of
+from tests.support.waits import until
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20
@@ -83,12 +84,6 @@ class World:
 
     def causes(self) -> list[str]:
         return [cause for cause, _ in self.refused]
-
-
-async def until(holds) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 def status_of(answer: bytes) -> int:

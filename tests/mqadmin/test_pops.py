@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -29,6 +28,7 @@ from mqadmin.views.groups.page import retry_policy_text
 from mqadmin.views.store.journey.facts import shown_journey
 from tests.interop.pop_client import CHANGE, PopClient
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
+from tests.support.waits import until
 
 RETRY = "%RETRY%CG_orders"
 
@@ -45,14 +45,6 @@ async def client(process, cluster):  # noqa: F811
 
 async def invisible(cluster, *arguments):  # noqa: F811
     return await asyncio.to_thread(cluster.pops.invisible, *arguments)
-
-
-async def until(condition, seconds=15.0):
-    """Wait for what the broker's own steps do."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.05)
 
 
 def pop_stops(found):

@@ -35,6 +35,7 @@ from broker_store.server.nameserver_port import NameServerPort
 from broker_store.server.parts import build_parts
 from broker_store.server.repeated_work import STEP_RETRY_S
 from tests.support.memory_store import MemoryStore
+from tests.support.waits import until
 
 
 def clock() -> int:
@@ -73,14 +74,6 @@ def pull(topic="Orders", offset=0, flag=6, suspend_ms=60_000):
     fields = dict(consumerGroup="CG", topic=topic, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag, commitOffset=0, subVersion=0, subscription="*",
                   suspendTimeoutMillis=suspend_ms)  # fmt: skip
     return Command.request(11, {name: str(value) for name, value in fields.items()})
-
-
-async def until(condition):
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen within 5 s")
 
 
 async def test_a_message_goes_the_whole_way(brokers):

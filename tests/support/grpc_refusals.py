@@ -30,11 +30,10 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Resource,
     TransactionResolution,
 )
-from broker_store.server.grpc.service import _METHODS
+from tests.support.grpc_calls import call_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grpc-refusals.json"
 METADATA = (("x-mq-client-id", "client-1"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.0.7"))
-PREFIX = "/apache.rocketmq.v2.MessagingService/"
 # Of an exception inside of Apache's proxy, before its text.
 EXCEPTION = "org.apache.rocketmq.proxy.common.ProxyException: "
 SETTINGS = {"recallMessageEnable": "true", "enableMixedMessageType": "true"}
@@ -213,12 +212,8 @@ def answers_of(address: str) -> dict[str, tuple[int, str]]:
     options = [("grpc.max_send_message_length", 64 << 20)]
     with grpc.insecure_channel(address, options=options) as channel:
         for name, case in CASES.items():
-            method = _METHODS[PREFIX + case.method]
-            call = channel.unary_unary(
-                PREFIX + case.method, method.request.SerializeToString, method.answer.FromString
-            )
             request = case.request(int(time.time() * 1_000))
-            found[name] = status_of(call(request, metadata=METADATA, timeout=20))
+            found[name] = status_of(call_of(channel, case.method)(request, metadata=METADATA, timeout=30))
     return found
 
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats import properties
 from broker_store.messages import Message as StoreMessage
-from broker_store.protocol.grpc.v2 import service_pb2
-from broker_store.protocol.grpc.v2.definition_pb2 import Address, AddressScheme, Endpoints, Message, Resource
+from broker_store.protocol.grpc.v2 import service_pb2 as s
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Address,
+    AddressScheme,
+    ClientType,
+    Endpoints,
+    FilterExpression,
+    FilterType,
+    Message,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+)
 from broker_store.server.certificate import Certificate
 from broker_store.server.grpc.port import open_grpc_port
-from broker_store.server.grpc.service import _METHODS
+from broker_store.server.grpc.service import Service
 from tests.support.broker_harness import Harness
+from tests.support.grpc_calls import METHODS, call_of
 
 ENDPOINTS = Endpoints(scheme=AddressScheme.IPv4, addresses=[Address(host="10.1.2.3", port=8081)])
 METADATA = (("x-mq-client-id", "client-1"), ("x-mq-language", "PYTHON"))
-
-
-async def until(condition) -> None:
-    """Wait until a condition holds, at most 30 s."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
+ORDERS, GROUP = Resource(name="Orders"), Resource(name="CG")
 
 
 class Grpc:
@@ -55,13 +62,12 @@ class Grpc:
         await self.port.close()
 
     async def call(self, name: str, request, *, channel=None, metadata=METADATA, **options):
-        method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
-        call = (channel or self.channel).unary_unary(
-            f"/apache.rocketmq.v2.MessagingService/{name}",
-            method.request.SerializeToString,
-            method.answer.FromString,
-        )
-        return await call(request, metadata=metadata, timeout=30, **options)
+        """The answer to a call: to one with a stream of answers the only one."""
+        call = call_of(channel or self.channel, name)(request, metadata=metadata, timeout=30, **options)
+        if not METHODS[name].server_streaming:
+            return await call
+        (answer,) = [answer async for answer in call]
+        return answer
 
     async def receive(self, request, *, channel=None, metadata=METADATA, timeout=30):
         """The whole answer to a receive."""
@@ -70,20 +76,21 @@ class Grpc:
 
     def receiving(self, request, *, channel=None, metadata=METADATA, timeout=30):
         """A receive under way."""
-        call = (channel or self.channel).unary_stream(
-            "/apache.rocketmq.v2.MessagingService/ReceiveMessage",
-            service_pb2.ReceiveMessageRequest.SerializeToString,
-            service_pb2.ReceiveMessageResponse.FromString,
-        )
-        return call(request, metadata=metadata, timeout=timeout)
+        return call_of(channel or self.channel, "ReceiveMessage")(request, metadata=metadata, timeout=timeout)
 
-    def telemetry(self, metadata=METADATA):
+    def telemetry(self, metadata=METADATA, *, channel=None):
         """A Telemetry call."""
-        return self.channel.stream_stream(
-            "/apache.rocketmq.v2.MessagingService/Telemetry",
-            service_pb2.TelemetryCommand.SerializeToString,
-            service_pb2.TelemetryCommand.FromString,
-        )(metadata=metadata)
+        return call_of(channel or self.channel, "Telemetry")(metadata=metadata)
+
+    @property
+    def service(self) -> Service:
+        """The service of the only connection."""
+        (connection,) = self.port.channels
+        return connection.handler
+
+    def stored(self, topic: str = "Orders") -> list:
+        """The messages of a topic's four queues, queue after queue."""
+        return [one for queue in range(4) for one in self.harness.store.messages(topic, queue)]
 
     def put(
         self, *bodies: bytes, topic: str = "Orders", queue_id: int = 0, tag: str = "TagA", **more
@@ -103,7 +110,7 @@ class Grpc:
                 harness.parts.revive.step(harness.now_ms)
 
     async def send(self, *messages: Message, **options):
-        return await self.call("SendMessage", service_pb2.SendMessageRequest(messages=messages), **options)
+        return await self.call("SendMessage", s.SendMessageRequest(messages=messages), **options)
 
 
 def message(body: bytes = b"hello", topic: str = "Orders", *, user: dict | None = None, **system) -> Message:
@@ -118,6 +125,37 @@ def message(body: bytes = b"hello", topic: str = "Orders", *, user: dict | None 
         else:
             setattr(made.system_properties, name, value)
     return made
+
+
+def route(topic: str = "Orders", namespace: str = "") -> s.QueryRouteRequest:
+    return s.QueryRouteRequest(topic=Resource(name=topic, resource_namespace=namespace), endpoints=ENDPOINTS)
+
+
+def settings_of(kind=ClientType.PUSH_CONSUMER, group="CG", topic="Orders", expression="*", of=FilterType.TAG):
+    """Settings of a consumer."""
+    entry = SubscriptionEntry(
+        topic=Resource(name=topic), expression=FilterExpression(type=of, expression=expression)
+    )
+    return Settings(
+        client_type=kind,
+        access_point=ENDPOINTS,
+        request_timeout=Duration(seconds=3),
+        subscription=Subscription(group=Resource(name=group), subscriptions=[entry]),
+    )
+
+
+def of_producer(*topics: str) -> Settings:
+    """Settings of a producer."""
+    publishing = Publishing(topics=[Resource(name=topic) for topic in topics])
+    return Settings(client_type=ClientType.PRODUCER, publishing=publishing)
+
+
+async def connected(port: Grpc, settings: Settings | None = None, metadata=METADATA):
+    """A Telemetry whose first command has settings (of a consumer unless given), and its answer."""
+    call = port.telemetry(metadata)
+    await call.write(s.TelemetryCommand(settings=settings or settings_of()))
+    answer = await call.read()
+    return call, answer
 
 
 @pytest.fixture

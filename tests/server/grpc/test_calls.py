@@ -30,18 +30,16 @@ from broker_store.server.grpc import channel as channel_module
 from broker_store.server.grpc import clients
 from broker_store.server.grpc import routes as routes_module
 from broker_store.server.grpc.sends import MAX_MESSAGES
-from broker_store.server.grpc.service import _METHODS, NOT_IN_THE_PROXY, SEND_MESSAGE
-from tests.server.grpc.conftest import ENDPOINTS, METADATA, message
+from broker_store.server.grpc.service import NOT_IN_THE_PROXY, SEND_MESSAGE
+from tests.server.grpc.conftest import ENDPOINTS, METADATA, connected, message, of_producer, route
+from tests.support.grpc_calls import METHODS, path_of, request_of
+from tests.support.waits import until
 
 SERVED = {
     "QueryRoute", "Heartbeat", "SendMessage", "NotifyClientTermination", "Telemetry", "QueryAssignment",
     "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration", "ForwardMessageToDeadLetterQueue",
     "EndTransaction", "RecallMessage",
 }  # fmt: skip
-
-
-def route(topic: str = "Orders", namespace: str = "") -> s.QueryRouteRequest:
-    return s.QueryRouteRequest(topic=Resource(name=topic, resource_namespace=namespace), endpoints=ENDPOINTS)
 
 
 async def test_a_route_has_each_queue_with_the_endpoints_of_the_request(opened):
@@ -165,7 +163,7 @@ async def test_a_message_is_stored_with_its_properties(opened):
     assert answer.status.code == Code.OK
     (entry,) = answer.entries
     assert (entry.status.code, entry.message_id, entry.offset) == (Code.OK, "01AB", 0)
-    (stored,) = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    (stored,) = port.stored()
     assert (stored.body, stored.sys_flag, stored.born_timestamp) == (sent.body, 1, 7_005)
     assert stored.born_host[0] == b"\x7f\0\0\1" and stored.store_host == (b"\x7f\x00\x00\x01", 10911)
     assert stored.properties == {
@@ -186,7 +184,7 @@ async def test_sends_of_a_turn_are_stored_together_and_each_is_answered(opened):
     )
     assert [answer.entries[0].message_id for answer in answers] == [f"id{number}" for number in range(1_200)]
     assert {answer.status.code for answer in answers} == {Code.OK}
-    stored = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    stored = port.stored()
     assert sorted(one.body for one in stored) == sorted(b"body %d" % number for number in range(1_200))
     assert [len(port.harness.store.messages("Orders", queue)) for queue in range(4)] == [300] * 4
     assert sum(port.harness.store.put_calls) == 1_200 and len(port.harness.store.put_calls) < 1_200
@@ -206,8 +204,7 @@ async def test_a_call_with_several_messages_is_answered_once(opened):
 async def test_with_sync_flush_a_send_is_answered_after_the_sync(opened):
     port = await opened(sync_flush=True)
     task = asyncio.ensure_future(port.send(message()))
-    while not port.parts.sends.pending:
-        await asyncio.sleep(0.001)
+    await until(lambda: port.parts.sends.pending)
     await asyncio.sleep(0.01)
     assert not task.done()
     port.harness.store.sync(PutStatus.FLUSH_DISK_TIMEOUT)
@@ -224,8 +221,7 @@ async def test_the_number_of_messages_of_a_call_is_bounded(opened):
 async def test_sends_are_refused_while_the_broker_is_overloaded(opened):
     port = await opened(send_thread_pool_queue_capacity=1, sync_flush=True)
     waiting = asyncio.ensure_future(port.send(message()))
-    while not port.parts.sends.pending:
-        await asyncio.sleep(0.001)
+    await until(lambda: port.parts.sends.pending)
     answer = await port.send(message())
     assert answer.status.code == Code.TOO_MANY_REQUESTS
     port.harness.store.sync()
@@ -242,9 +238,7 @@ async def test_heartbeats_and_terminations_are_answered(opened):
     port = await opened()
     beat = s.HeartbeatRequest(client_type=ClientType.PRODUCER)
     early = await port.call("Heartbeat", beat)
-    call = port.telemetry()
-    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
-    await call.read()
+    call, _ = await connected(port, of_producer())
     ok = await port.call("Heartbeat", beat)
     unknown = await port.call("Heartbeat", s.HeartbeatRequest())
     ended = await port.call("NotifyClientTermination", s.NotifyClientTerminationRequest())
@@ -259,9 +253,7 @@ async def test_heartbeats_and_terminations_are_answered(opened):
 async def test_a_client_may_terminate_after_its_telemetry(opened):
     """The Rust client ends its Telemetry first."""
     port = await opened()
-    call = port.telemetry()
-    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
-    await call.read()
+    call, _ = await connected(port, of_producer())
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     codes = [
@@ -276,9 +268,7 @@ async def test_few_ids_of_clients_whose_telemetry_ended_are_kept(opened, monkeyp
     port = await opened()
     ids = ("c1", "c2", "c3")
     for client_id in ids:
-        call = port.telemetry((("x-mq-client-id", client_id),))
-        await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
-        await call.read()
+        call, _ = await connected(port, of_producer(), (("x-mq-client-id", client_id),))
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
     request = s.NotifyClientTerminationRequest()
@@ -291,24 +281,22 @@ async def test_few_ids_of_clients_whose_telemetry_ended_are_kept(opened, monkeyp
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted({method.name for method in _METHODS.values()} - SERVED))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - SERVED))
 async def test_what_is_not_served_is_answered_so(opened, name):
     port = await opened()
-    method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
     if name in NOT_IN_THE_PROXY:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await port.call(name, method.request())
+            await port.call(name, request_of(name))
         assert failed.value.code() == grpc.StatusCode.UNIMPLEMENTED and name in failed.value.details()
     else:
-        answer = await port.call(name, method.request())
+        answer = await port.call(name, request_of(name))
         assert answer.status.code == Code.NOT_IMPLEMENTED and name in answer.status.message
 
 
 @pytest.mark.parametrize("name", ["QueryRoute", "PullMessage"])
 async def test_a_client_has_an_id(opened, name):
     port = await opened()
-    method = _METHODS[f"/apache.rocketmq.v2.MessagingService/{name}"]
-    answer = await port.call(name, method.request(), metadata=())
+    answer = await port.call(name, request_of(name), metadata=())
     assert answer.status.code == Code.CLIENT_ID_REQUIRED
 
 
@@ -360,9 +348,7 @@ async def test_telemetry_needs_an_id_too(opened):
 
 async def test_a_cancelled_telemetry_is_forgotten(opened):
     port = await opened()
-    call = port.telemetry()
-    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())))
-    await call.read()
+    call, _ = await connected(port, of_producer())
     (connection,) = port.port.channels
     assert len(connection.handler._telemetry) == 1
     call.cancel()
@@ -373,8 +359,8 @@ async def test_a_cancelled_telemetry_is_forgotten(opened):
 async def test_bytes_that_are_no_request_end_their_call(opened):
     port = await opened()
     for path, body, code in (
-        ("/apache.rocketmq.v2.MessagingService/QueryRoute", b"\xff\xff", grpc.StatusCode.INTERNAL),
-        ("/apache.rocketmq.v2.MessagingService/Nothing", b"", grpc.StatusCode.UNIMPLEMENTED),
+        (path_of("QueryRoute"), b"\xff\xff", grpc.StatusCode.INTERNAL),
+        (path_of("Nothing"), b"", grpc.StatusCode.UNIMPLEMENTED),
         ("/other", b"", grpc.StatusCode.UNIMPLEMENTED),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
@@ -395,8 +381,8 @@ async def test_bytes_that_are_no_request_end_their_call(opened):
 )
 async def test_commands_that_cannot_be_read_end_telemetry(opened, piece, code):
     port = await opened()
-    call = port.channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
-    await call.write(s.TelemetryCommand(settings=Settings(publishing=Publishing())).SerializeToString())
+    call = port.channel.stream_stream(path_of("Telemetry"))(metadata=METADATA)
+    await call.write(s.TelemetryCommand(settings=of_producer()).SerializeToString())
     assert s.TelemetryCommand.FromString(await call.read()).status.code == Code.OK
     with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
         await call.write(piece)
@@ -410,7 +396,7 @@ async def test_large_bodies_arrive(opened):
     body = bytes(range(256)) * (4 << 12)
     answers = await asyncio.gather(*(port.send(message(body)) for _ in range(6)))
     assert [answer.status.code for answer in answers] == [Code.OK] * 6
-    stored = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    stored = port.stored()
     assert [one.body == body for one in stored] == [True] * 6
     assert port.port.kept_bytes == 0
 
@@ -427,7 +413,7 @@ async def test_unfinished_requests_of_all_connections_are_bounded(opened, monkey
 async def test_unfinished_commands_of_all_connections_are_bounded(opened, monkeypatch):
     port = await opened()
     monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 100_000)
-    call = port.channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
+    call = port.channel.stream_stream(path_of("Telemetry"))(metadata=METADATA)
     with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
         await call.write(bytes(1 << 20))  # within the bound of a command
         await call.read()
@@ -440,10 +426,9 @@ async def test_a_request_that_does_not_end_is_overdue_however_many_do(opened):
     port = await opened()
     await port.call("QueryRoute", route())
     (connection,) = port.port.channels
-    endless = port.channel.stream_unary("/apache.rocketmq.v2.MessagingService/SendMessage")(metadata=METADATA)
+    endless = port.channel.stream_unary(path_of("SendMessage"))(metadata=METADATA)
     await endless.write(b"x" * 300)
-    while not connection._kept:
-        await asyncio.sleep(0.001)
+    await until(lambda: connection._kept)
     now_s = asyncio.get_running_loop().time()
     await port.call("QueryRoute", route())
     assert connection.overdue(now_s) is None
@@ -452,8 +437,7 @@ async def test_a_request_that_does_not_end_is_overdue_however_many_do(opened):
     assert connection.overdue(now_s + channel_module.FRAME_TIMEOUT_S + 1) is None
     connection.resume_writing()
     endless.cancel()
-    while connection.connection.unfinished_since() is not None:  # the client says so in its own time
-        await asyncio.sleep(0.001)
+    await until(lambda: connection.connection.unfinished_since() is None)
     assert connection.overdue(now_s + channel_module.FRAME_TIMEOUT_S + 1) is None
 
 

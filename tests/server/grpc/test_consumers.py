@@ -38,8 +38,6 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     MessageType,
     Resource,
     Settings,
-    Subscription,
-    SubscriptionEntry,
 )
 from broker_store.protocol.http2.connection import PREFACE
 from broker_store.protocol.http2.fields import encode_fields
@@ -56,30 +54,11 @@ from broker_store.server.grpc import acks as acks_module
 from broker_store.server.grpc import receives as receives_module
 from broker_store.server.grpc.handles import Handle, write_handle
 from broker_store.server.grpc.renewals import Renewals
-from tests.server.grpc.conftest import ENDPOINTS, METADATA, until
+from tests.server.grpc.conftest import ENDPOINTS, GROUP, METADATA, ORDERS, connected, settings_of
+from tests.support.grpc_calls import path_of
+from tests.support.waits import LIMIT_S, until
 
 DLQ = "%DLQ%CG"
-ORDERS, GROUP = Resource(name="Orders"), Resource(name="CG")
-
-
-def settings_of(kind=ClientType.PUSH_CONSUMER, group="CG", topic="Orders", expression="*", of=FilterType.TAG):
-    entry = SubscriptionEntry(
-        topic=Resource(name=topic), expression=FilterExpression(type=of, expression=expression)
-    )
-    return Settings(
-        client_type=kind,
-        access_point=ENDPOINTS,
-        request_timeout=Duration(seconds=3),
-        subscription=Subscription(group=Resource(name=group), subscriptions=[entry]),
-    )
-
-
-async def connected(port, settings=None, metadata=METADATA):
-    """A Telemetry of a consumer that has its settings, and these."""
-    call = port.telemetry(metadata)
-    await call.write(s.TelemetryCommand(settings=settings or settings_of()))
-    answer = await call.read()
-    return call, answer
 
 
 def asked(*, topic="Orders", group="CG", count=32, expression="*", of=FilterType.TAG, invisible_s=20, **more):
@@ -111,15 +90,19 @@ async def received(port, **options):
     return messages_of(await port.receive(asked(**options)))
 
 
-async def nothing_is_left(port, **options) -> bool:
-    """Whether a receive finds nothing when its time is over."""
+async def waited_for_nothing(port, **options) -> list:
+    """The answers to a receive that waits until its time is over."""
     call = port.receiving(asked(**options))
-    await until(lambda: port.parts.parked_pops.count)
+    await until(lambda: port.parts.parked_pops.count == 1)
     port.harness.now_ms += 5_001
     port.harness.router.pops.waiting._expire()
     port.harness.router.pops.waiting._timer.cancel()
-    answers = [answer async for answer in call]
-    return status_of(answers).code == Code.MESSAGE_NOT_FOUND
+    return [answer async for answer in call]
+
+
+async def nothing_is_left(port, **options) -> bool:
+    """Whether a receive finds nothing when its time is over."""
+    return status_of(await waited_for_nothing(port, **options)).code == Code.MESSAGE_NOT_FOUND
 
 
 async def waits_for_sync(port) -> None:
@@ -130,11 +113,12 @@ async def waits_for_sync(port) -> None:
 async def with_syncs(port, call):
     """The result of a call, with the log synced in each turn."""
     task = asyncio.ensure_future(call)
-    for _ in range(2_000):
+
+    def is_done() -> bool:
         port.harness.store.sync()
-        if task.done():
-            break
-        await asyncio.sleep(0.001)
+        return task.done()
+
+    await until(is_done)
     return await task
 
 
@@ -244,7 +228,7 @@ async def test_a_client_that_opens_telemetry_again_stays_when_the_first_one_ends
     first, _ = await connected(port)
     second, _ = await connected(port)
     first.cancel()
-    await until(lambda: len(next(iter(port.port.channels)).handler._telemetry) == 1)
+    await until(lambda: len(port.service._telemetry) == 1)
     assert port.parts.clients.consumer_group("CG").client_ids() == ["client-1"]
     second.cancel()
     await until(lambda: port.parts.clients.consumer_group("CG") is None)
@@ -480,13 +464,7 @@ async def test_a_receive_waits_for_a_message(opened):
 
 
 async def test_the_time_of_a_receive_ends(opened):
-    port = await opened()
-    call = port.receiving(asked())
-    await until(lambda: port.parts.parked_pops.count == 1)
-    port.harness.now_ms += 5_001
-    port.harness.router.pops.waiting._expire()
-    port.harness.router.pops.waiting._timer.cancel()
-    answers = [answer async for answer in call]
+    answers = await waited_for_nothing(await opened())
     assert [answer.WhichOneof("content") for answer in answers] == ["status", "delivery_timestamp"]
     status = status_of(answers)
     assert (status.code, status.message) == (Code.MESSAGE_NOT_FOUND, "no new message")
@@ -600,7 +578,7 @@ async def test_a_receive_that_is_cancelled_takes_no_message(opened):
     await until(lambda: port.parts.parked_pops.count == 0)
     port.put(b"one")
     assert bodies(await port.receive(asked())) == [b"one"]
-    assert next(iter(port.port.channels)).handler._receives._under_way == {}
+    assert port.service._receives._under_way == {}
 
 
 async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_later(opened):
@@ -609,7 +587,7 @@ async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_lat
     port.harness.store.sync()
     call = port.receiving(asked(invisible_s=3_600))
     await waits_for_sync(port)
-    service = next(iter(port.port.channels)).handler
+    service = port.service
     call.cancel()
     await until(lambda: not service._receives._under_way)
     port.harness.store.sync()
@@ -648,10 +626,9 @@ async def test_large_messages_come_one_by_one_and_a_client_that_does_not_read_ge
     port = await opened()
     port.put(*(bytes([number]) * (3 << 20) for number in range(12)))
     call = port.receiving(asked())
-    connection = None
     sizes = []
     async for answer in call:
-        connection = next(iter(port.port.channels))
+        (connection,) = port.port.channels
         sizes.append((len(answer.message.body), connection.connection.queued))
     assert [size for size, _ in sizes] == [0, 3 << 20, 0]
     # One answer waits at most: a pop has 256 KiB, or one message.
@@ -680,12 +657,7 @@ async def test_a_handle_of_another_group_or_topic_or_that_was_changed_is_refused
         assert (answer.status.code, answer.entries[0].status.code) == (Code.INVALID_RECEIPT_HANDLE,) * 2
     for options in ({"group": "CG2"}, {"topic": "Other"}):
         assert (await ack(port, text, **options)).status.code == Code.INVALID_RECEIPT_HANDLE
-        change = s.ChangeInvisibleDurationRequest(
-            group=Resource(name=options.get("group", "CG")), topic=Resource(name=options.get("topic", "Orders")),
-            receipt_handle=text, invisible_duration=Duration(seconds=1),
-        )  # fmt: skip
-        refused = await port.call("ChangeInvisibleDuration", change)
-        assert refused.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert (await changed(port, text, 1, **options)).status.code == Code.INVALID_RECEIPT_HANDLE
     assert port.harness.store.max_offset("rmq_sys_wheel_timer", 0) == stored
     assert (await ack(port, text)).status.code == Code.OK
 
@@ -749,9 +721,12 @@ async def test_with_sync_flush_an_acknowledgement_is_answered_after_the_sync(ope
     assert (await acking).status.code == Code.MASTER_PERSISTENCE_TIMEOUT
 
 
-async def changed(port, handle: str, seconds: int):
+async def changed(port, handle: str, seconds: int, *, topic="Orders", group="CG"):
     request = s.ChangeInvisibleDurationRequest(
-        group=GROUP, topic=ORDERS, receipt_handle=handle, invisible_duration=Duration(seconds=seconds)
+        group=Resource(name=group),
+        topic=Resource(name=topic),
+        receipt_handle=handle,
+        invisible_duration=Duration(seconds=seconds),
     )
     return await port.call("ChangeInvisibleDuration", request)
 
@@ -886,8 +861,10 @@ async def test_messages_in_order_are_renewed_and_forwarded(opened):
 # Dead letters
 
 
-async def forward(port, handle: str):
-    request = s.ForwardMessageToDeadLetterQueueRequest(group=GROUP, topic=ORDERS, receipt_handle=handle)
+async def forward(port, handle: str, group="CG"):
+    request = s.ForwardMessageToDeadLetterQueueRequest(
+        group=Resource(name=group), topic=ORDERS, receipt_handle=handle
+    )
     return await port.call("ForwardMessageToDeadLetterQueue", request)
 
 
@@ -1002,7 +979,7 @@ async def test_a_message_that_was_given_too_often_becomes_a_dead_letter(opened):
 
 
 def renewals_of(port) -> Renewals:
-    return next(iter(port.port.channels)).handler._renewals
+    return port.service._renewals
 
 
 def let_pass(port, ms: int) -> None:
@@ -1134,22 +1111,18 @@ async def test_a_message_is_renewed_on_if_what_its_client_says_is_not_stored(ope
     (message,) = await received(port, auto_renew=True)
     handle = message.system_properties.receipt_handle
     let_pass(port, 55_000)  # it has another handle now
-    group = Resource(name="Other") if why == "refused" else GROUP
+    group = "Other" if why == "refused" else "CG"
     if why == "refused":
         port.parts.groups.put(SubscriptionGroup("Other"))
     else:
         port.harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
-    names = {"topic": ORDERS, "group": group}
     match what:
         case "ack":
-            entry = s.AckMessageEntry(receipt_handle=handle)
-            answer = await port.call("AckMessage", s.AckMessageRequest(entries=[entry], **names))
+            answer = await ack(port, handle, group=group)
         case "change":
-            request = s.ChangeInvisibleDurationRequest(receipt_handle=handle, **names)
-            answer = await port.call("ChangeInvisibleDuration", request)
+            answer = await changed(port, handle, 0, group=group)
         case "forward":
-            request = s.ForwardMessageToDeadLetterQueueRequest(receipt_handle=handle, **names)
-            answer = await port.call("ForwardMessageToDeadLetterQueue", request)
+            answer = await forward(port, handle, group)
     assert answer.status.code != Code.OK and len(renewals_of(port)) == 1
     port.harness.store.refuse = None
     let_pass(port, 200_000)
@@ -1201,7 +1174,7 @@ async def test_a_client_that_opens_no_window_is_given_one_answer_and_later_the_o
     reader, writer = await asyncio.open_connection("127.0.0.1", port.port.port)
     writer.write(PREFACE + settings_frame({SETTING_INITIAL_WINDOW_SIZE: 0}))
     fields = [
-        (":method", "POST"), (":scheme", "http"), (":path", "/apache.rocketmq.v2.MessagingService/ReceiveMessage"),
+        (":method", "POST"), (":scheme", "http"), (":path", path_of("ReceiveMessage")),
         ("content-type", "application/grpc"), ("x-mq-client-id", "raw"),
     ]  # fmt: skip
     body = with_prefix(asked(poll=Duration(seconds=20)).SerializeToString())
@@ -1221,11 +1194,15 @@ async def test_a_client_that_opens_no_window_is_given_one_answer_and_later_the_o
     assert port.parts.parked_pops.count >= 22
     writer.write(settings_frame({SETTING_INITIAL_WINDOW_SIZE: 1 << 30}) + window_update(0, 1 << 30))
     data, ended, most = b"", 0, 0
+    end_s = asyncio.get_running_loop().time() + LIMIT_S
     while ended < 24:
+        assert asyncio.get_running_loop().time() < end_s, f"{ended} calls have ended"
         if sync_flush:
             port.harness.store.sync()
-        with contextlib.suppress(TimeoutError):
-            data += await asyncio.wait_for(reader.read(1 << 20), 0.02)
+        with contextlib.suppress(TimeoutError):  # the next messages may need another sync
+            piece = await asyncio.wait_for(reader.read(1 << 20), 0.02)
+            assert piece, "the connection was ended"
+            data += piece
         rows = scan_frames(data, len(data), 1 << 24)
         ended += sum(bool(kind >> 8 == HEADERS and kind & FLAG_END_STREAM) for kind in rows[::4])
         data = data[rows[-1] :] if rows else data
@@ -1294,9 +1271,8 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
         await waits_for_sync(port)
         assert not call.done()
     else:
-        call = channel.stream_stream("/apache.rocketmq.v2.MessagingService/Telemetry")(metadata=METADATA)
-        body = s.TelemetryCommand(settings=settings_of()).SerializeToString()
-        await call.write(body)
+        call = port.telemetry(channel=channel)
+        await call.write(s.TelemetryCommand(settings=settings_of()))
         if what == "settings":
             await call.read()
         await until(lambda: service._telemetry)
@@ -1309,7 +1285,7 @@ async def test_a_client_is_killed_in_the_middle_of_a_call(opened, what, caplog):
     assert service._receives._under_way == {} and service._telemetry == {}
     assert port.parts.parked_pops.count == 0 and port.parts.clients.consumer_groups() == []
     assert not [entry for entry in caplog.records if entry.levelname == "ERROR" and "broker" in entry.name]
-    # The broker goes on, and the message that was not given comes soon.
+    # The broker works on, and gives the message that the killed client did not get.
     for _ in range(6):
         port.pass_time(1_000)
         port.harness.store.sync()
@@ -1327,7 +1303,7 @@ async def test_a_client_with_telemetry_takes_little_memory(opened):
 
     def connect(number: int) -> socket.socket:
         fields = [
-            (":method", "POST"), (":scheme", "http"), (":path", "/apache.rocketmq.v2.MessagingService/Telemetry"),
+            (":method", "POST"), (":scheme", "http"), (":path", path_of("Telemetry")),
             ("content-type", "application/grpc"), ("x-mq-client-id", f"host@{number}@0@abcdefghijkl"),
         ]  # fmt: skip
         client = socket.create_connection(("127.0.0.1", port.port.port))

@@ -17,7 +17,7 @@ from broker_store.formats import http2_frame as f
 from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.grpc.framing import message_of, with_prefix
 from broker_store.protocol.grpc.v2 import service_pb2 as s
-from broker_store.protocol.grpc.v2.definition_pb2 import Code, MessageQueue, Resource
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, MessageQueue
 from broker_store.protocol.http2.answers import MAX_IDLE_FRAMES
 from broker_store.protocol.http2.connection import MAX_CANCELS, MAX_STREAMS, PREFACE
 from broker_store.protocol.http2.fields import encode_fields
@@ -25,21 +25,24 @@ from broker_store.protocol.http2.frames import frame_head, settings_frame
 from broker_store.server.certificate import Certificate
 from broker_store.server.channel import HIGH_WATER_BYTES, IDLE_TIMEOUT_S
 from broker_store.server.grpc import channel as channel_module
-from tests.server.grpc.conftest import until
-from tests.server.grpc.test_calls import route
-from tests.server.grpc.test_consumers import GROUP, settings_of
+from tests.server.grpc.conftest import GROUP, ORDERS, route, settings_of
+from tests.support.grpc_calls import path_of
+from tests.support.waits import LIMIT_S, until
 
-ROUTE = "/apache.rocketmq.v2.MessagingService/QueryRoute"
-FIELDS = [
-    (":method", "POST"), (":scheme", "http"), (":path", ROUTE), (":authority", "a:1"), ("te", "trailers"),
-    ("content-type", "application/grpc"), ("x-mq-client-id", "client-1"),
-]  # fmt: skip
-BLOCK = encode_fields(FIELDS)
+
+def fields_of(method: str) -> list[tuple[str, str]]:
+    return [
+        (":method", "POST"), (":scheme", "http"), (":path", path_of(method)), (":authority", "a:1"),
+        ("te", "trailers"), ("content-type", "application/grpc"), ("x-mq-client-id", "client-1"),
+    ]  # fmt: skip
+
+
+BLOCK = encode_fields(fields_of("QueryRoute"))
 WITH_AND_WITHOUT_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 
 
 class Wire:
-    """A connection on which a test writes what it likes."""
+    """A connection on which a test may write any bytes."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
@@ -56,14 +59,19 @@ class Wire:
 
     def request(self, body: bytes) -> int:
         number = self.h2.get_next_available_stream_id()
-        self.h2.send_headers(number, FIELDS)
+        self.h2.send_headers(number, fields_of("QueryRoute"))
         self.h2.send_data(number, with_prefix(body), end_stream=True)
         return number
 
-    async def read(self, until) -> None:
+    async def read_some(self) -> bytes:
+        """Read what has arrived; nothing if the port has ended the connection."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self.reader.read(1 << 16)
+
+    async def read(self, condition) -> None:
         """Read until a condition holds or the port ends the connection."""
-        while not until():
-            data = await self.reader.read(1 << 16)
+        while not condition():
+            data = await self.read_some()
             if not data:
                 return
             for event in self.h2.receive_data(data):
@@ -104,7 +112,7 @@ async def connect(port, tls: bool) -> Wire:
 
 
 async def nothing_is_left(port) -> None:
-    """Wait until the port has forgotten the connections that tests opened."""
+    """Wait until the port has no connection of this test and keeps no bytes."""
     for wire in port.wires:
         wire.writer.transport.abort()
     await until(lambda: not port.port.channels)
@@ -164,7 +172,7 @@ async def test_a_flood_ends_its_connection_and_no_other(port, tls, flood):
     wire = await connect(port, tls)
     wire.writer.write(PREFACE + settings_frame({}) + flood)
     data = b""
-    while piece := await wire.reader.read(1 << 16):
+    while piece := await wire.read_some():
         data += piece
     assert struct.pack(">I", ErrorCode.ENHANCE_YOUR_CALM) in data
     assert (await port.call("QueryRoute", route())).status.code == Code.OK
@@ -179,7 +187,9 @@ async def test_more_streams_than_allowed_are_refused_one_by_one(port, tls):
     wire.writer.write(PREFACE + settings_frame({}) + requests(MAX_STREAMS + 3))
     data = b""
     while data.count(struct.pack(">I", ErrorCode.REFUSED_STREAM)) < 3:
-        data += await wire.reader.read(1 << 16)
+        piece = await wire.read_some()
+        assert piece, "the connection was ended"
+        data += piece
     assert (await port.call("QueryRoute", route())).status.code == Code.OK
     await port.channel.close()
     await nothing_is_left(port)
@@ -239,9 +249,7 @@ async def test_a_changed_record_of_tls_ends_its_connection(port):
 
 def opened_calls() -> bytes:
     """A consumer's Telemetry with its settings, 40 without, and two receives that wait for a message."""
-    asked = s.ReceiveMessageRequest(
-        group=GROUP, message_queue=MessageQueue(topic=Resource(name="Orders")), batch_size=1
-    )
+    asked = s.ReceiveMessageRequest(group=GROUP, message_queue=MessageQueue(topic=ORDERS), batch_size=1)
     asked.invisible_duration.FromSeconds(20)
     asked.long_polling_timeout.FromSeconds(20)
     settings = s.TelemetryCommand(settings=settings_of()).SerializeToString()
@@ -250,8 +258,7 @@ def opened_calls() -> bytes:
     data = b""
     for number, (method, body) in enumerate(calls):
         stream = 2 * number + 1
-        path = ROUTE.replace("QueryRoute", method)
-        block = encode_fields([(name, path if name == ":path" else value) for name, value in FIELDS])
+        block = encode_fields(fields_of(method))
         data += frame_head(len(block), f.HEADERS, f.FLAG_END_HEADERS, stream) + block
         if body is not None:
             piece = with_prefix(body)
@@ -325,8 +332,7 @@ async def test_each_call_of_a_connection_that_ends_is_forgotten_once(port, tls, 
 
 async def test_many_calls_that_end_at_once_are_forgotten_in_turns(port, monkeypatch):
     wire = await connect(port, False)
-    path = ROUTE.replace("QueryRoute", "Telemetry")
-    block = encode_fields([(name, path if name == ":path" else value) for name, value in FIELDS])
+    block = encode_fields(fields_of("Telemetry"))
     calls = [
         frame_head(len(block), f.HEADERS, f.FLAG_END_HEADERS, 2 * number + 1) + block for number in range(600)
     ]
@@ -347,9 +353,10 @@ async def test_many_calls_that_end_at_once_are_forgotten_in_turns(port, monkeypa
     wire.writer.write(b"".join(reset(2 * number + 1) for number in range(300)))
     await wire.writer.drain()
     for left in (300, 0):
-        while len(service._telemetry) > left:
-            turn[0] += 1
-            await asyncio.sleep(0)
+        async with asyncio.timeout(LIMIT_S):
+            while len(service._telemetry) > left:
+                turn[0] += 1
+                await asyncio.sleep(0)
         if left:
             wire.writer.transport.abort()
     assert max(most.values()) <= 2 * channel_module.MAX_GIVEN_UP_PER_TURN and sum(most.values()) == 600

@@ -10,30 +10,16 @@ import pytest
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.grpc.v2 import service_pb2 as s
-from broker_store.protocol.grpc.v2.definition_pb2 import (
-    ClientType,
-    Code,
-    FilterExpression,
-    Resource,
-    Settings,
-    Status,
-    Subscription,
-    SubscriptionEntry,
-)
+from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
 from broker_store.server.channel import RequestTimeout
-
-GROUP = Resource(name="readers")
+from tests.server.grpc.conftest import connected
 
 
 async def consumer(port):
     """A consumer's Telemetry, and the consumer in the broker's tables."""
-    call = port.telemetry()
-    entry = SubscriptionEntry(topic=Resource(name="Orders"), expression=FilterExpression(expression="*"))
-    subscription = Subscription(group=GROUP, subscriptions=[entry])
-    settings = Settings(client_type=ClientType.PUSH_CONSUMER, subscription=subscription)
-    await call.write(s.TelemetryCommand(settings=settings))
-    assert (await call.read()).status.code == Code.OK
-    (found,) = port.parts.clients.consumers("readers")
+    call, answer = await connected(port)
+    assert answer.status.code == Code.OK
+    (found,) = port.parts.clients.consumers("CG")
     return call, found.channel
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import grpc
 import grpc.aio
 import pytest
@@ -17,19 +15,17 @@ from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import HALF_TOPIC
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import (
-    ClientType,
     Code,
     MessageType,
-    Publishing,
     Resource,
-    Settings,
     TransactionResolution,
     TransactionSource,
 )
 from broker_store.server.grpc import clients as clients_module
 from broker_store.server.grpc import transaction_ids
-from tests.server.grpc.conftest import message
+from tests.server.grpc.conftest import connected, message, of_producer
 from tests.support import grpc_refusals
+from tests.support.waits import until
 
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
 MINUTE_MS = 60_000
@@ -48,10 +44,6 @@ def after(port, ms: int) -> Timestamp:
     made = Timestamp()
     made.FromMilliseconds(port.harness.now_ms + ms)
     return made
-
-
-def stored(port, topic: str) -> list:
-    return [one for queue in range(4) for one in port.harness.store.messages(topic, queue)]
 
 
 async def test_messages_of_a_group_are_in_one_queue_in_their_order(opened):
@@ -76,11 +68,11 @@ async def test_a_delayed_message_comes_at_its_time_and_not_before(opened):
     answer = await port.send(message(b"later", "DELAY", delivery_timestamp=after(port, MINUTE_MS)))
     (entry,) = answer.entries
     assert answer.status.code == Code.OK and entry.recall_handle and entry.message_id == "01AA"
-    assert stored(port, "DELAY") == [] and len(stored(port, TIMER_TOPIC)) == 1
+    assert port.stored("DELAY") == [] and len(port.stored(TIMER_TOPIC)) == 1
     port.pass_time(MINUTE_MS - 2_000)
-    assert stored(port, "DELAY") == []
+    assert port.stored("DELAY") == []
     port.pass_time(3_000)
-    (one,) = stored(port, "DELAY")
+    (one,) = port.stored("DELAY")
     assert one.body == b"later" and one.properties["UNIQ_KEY"] == "01AA"
 
 
@@ -89,7 +81,7 @@ async def test_a_time_that_is_over_does_not_delay(opened):
     answer = await port.send(message(b"now", "DELAY", delivery_timestamp=after(port, -MINUTE_MS)))
     assert answer.status.code == Code.OK
     port.pass_time(2_000)
-    assert [one.body for one in stored(port, "DELAY")] == [b"now"]
+    assert [one.body for one in port.stored("DELAY")] == [b"now"]
 
 
 async def test_a_delayed_message_is_recalled(opened):
@@ -107,7 +99,7 @@ async def test_a_delayed_message_is_recalled(opened):
     answer = await port.call("RecallMessage", recall)
     assert (answer.status.code, answer.message_id) == (Code.OK, "id0")
     port.pass_time(MINUTE_MS + 2_000)
-    assert [one.body for one in stored(port, "DELAY")] == [b"1"]
+    assert [one.body for one in port.stored("DELAY")] == [b"1"]
     late = await port.call("RecallMessage", recall)
     assert late.status.code == Code.INTERNAL_SERVER_ERROR and "timestamp invalid" in late.status.message
 
@@ -151,15 +143,15 @@ def end(sent, resolution=TransactionResolution.COMMIT, **more) -> s.EndTransacti
 async def test_a_transaction_is_committed_or_rolled_back_once(opened):
     port = await typed(opened)
     sent = [await port.send(half(b"%d" % n, message_id=f"id{n}")) for n in range(3)]
-    assert [one.body for one in stored(port, HALF_TOPIC)] == [b"0", b"1", b"2"]
-    assert stored(port, "TRANSACTION") == []
+    assert [one.body for one in port.stored(HALF_TOPIC)] == [b"0", b"1", b"2"]
+    assert port.stored("TRANSACTION") == []
     assert port.parts.transactions.metrics.count("TRANSACTION") == 3
     ends = [end(sent[0]), end(sent[0]), end(sent[1], TransactionResolution.ROLLBACK), end(sent[1])]
     for request in ends:
         assert (await port.call("EndTransaction", request)).status.code == Code.OK
-    assert [one.body for one in stored(port, "TRANSACTION")] == [b"0"]
+    assert [one.body for one in port.stored("TRANSACTION")] == [b"0"]
     assert port.parts.transactions.metrics.count("TRANSACTION") == 1
-    (one,) = stored(port, "TRANSACTION")
+    (one,) = port.stored("TRANSACTION")
     assert one.properties["PGROUP"] == "TRANSACTION" and one.properties["UNIQ_KEY"] == "id0"
     unknown = end(sent[2], TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED)
     assert (await port.call("EndTransaction", unknown)).status.code == Code.OK
@@ -184,9 +176,9 @@ async def test_an_end_that_means_no_transaction_changes_nothing(opened, wrong, c
     sent = await port.send(half())
     answer = await port.call("EndTransaction", end(sent, **wrong))
     assert answer.status.code == code
-    assert stored(port, "TRANSACTION") == []
+    assert port.stored("TRANSACTION") == []
     assert (await port.call("EndTransaction", end(sent))).status.code == Code.OK
-    assert len(stored(port, "TRANSACTION")) == 1
+    assert len(port.stored("TRANSACTION")) == 1
 
 
 async def test_an_end_after_the_time_of_the_producer_needs_a_check(opened):
@@ -201,7 +193,7 @@ async def test_an_end_after_the_time_of_the_producer_needs_a_check(opened):
     assert answer.status.code == Code.INTERNAL_SERVER_ERROR and "immunity" in answer.status.message
     checked = end(sent, source=TransactionSource.SOURCE_SERVER_CHECK)
     assert (await port.call("EndTransaction", checked)).status.code == Code.OK
-    assert len(stored(port, "TRANSACTION")) == 1
+    assert len(port.stored("TRANSACTION")) == 1
 
 
 async def test_a_broker_that_takes_no_transactions_says_so(opened):
@@ -211,19 +203,10 @@ async def test_a_broker_that_takes_no_transactions_says_so(opened):
     assert port.harness.store.put_calls == []
 
 
-async def telemetry_of_a_producer(port, *topics: str):
-    call = port.telemetry()
-    publishing = Publishing(topics=[Resource(name=topic) for topic in topics])
-    settings = Settings(client_type=ClientType.PRODUCER, publishing=publishing)
-    await call.write(s.TelemetryCommand(settings=settings))
-    assert (await call.read()).status.code == Code.OK
-    return call
-
-
 async def test_a_transaction_of_a_topic_with_a_percent_sign_is_recovered(opened):
     port = await typed(opened, transaction_time_out=1_000, transaction_check_interval=1_000)
     port.parts.topics.put(TopicConfig("n%T", 4, 4, attributes={"message.type": "TRANSACTION"}))
-    call = await telemetry_of_a_producer(port, "n%T")
+    call, _ = await connected(port, of_producer("n%T"))
     sent = await port.send(message(b"silent", "n%T", message_type=MessageType.TRANSACTION))
     for _ in range(10):
         port.harness.now_ms += 1_000
@@ -237,12 +220,12 @@ async def test_a_transaction_of_a_topic_with_a_percent_sign_is_recovered(opened)
         source=TransactionSource.SOURCE_SERVER_CHECK,
     )
     assert (await port.call("EndTransaction", answer)).status.code == Code.OK
-    assert [one.body for one in stored(port, "n%T")] == [b"silent"]
+    assert [one.body for one in port.stored("n%T")] == [b"silent"]
 
 
 async def test_a_producer_is_asked_about_its_silent_transactions(opened):
     port = await typed(opened, transaction_time_out=1_000, transaction_check_interval=1_000)
-    call = await telemetry_of_a_producer(port, "TRANSACTION", "NORMAL")
+    call, _ = await connected(port, of_producer("TRANSACTION", "NORMAL"))
     sent = await port.send(half(b"silent", user={"color": "red"}, tag="TagA", keys=["k1", "k2"]))
     for _ in range(10):
         port.harness.now_ms += 1_000
@@ -261,25 +244,21 @@ async def test_a_producer_is_asked_about_its_silent_transactions(opened):
     assert not system.HasField("receipt_handle")
     answer = end(sent, transaction_id=question.transaction_id, source=TransactionSource.SOURCE_SERVER_CHECK)
     assert (await port.call("EndTransaction", answer)).status.code == Code.OK
-    assert [one.body for one in stored(port, "TRANSACTION")] == [b"silent"]
+    assert [one.body for one in port.stored("TRANSACTION")] == [b"silent"]
     # The id of the first copy means the same transaction.
     assert (await port.call("EndTransaction", end(sent))).status.code == Code.OK
-    assert len(stored(port, "TRANSACTION")) == 1
+    assert len(port.stored("TRANSACTION")) == 1
     call.cancel()
 
 
 async def test_a_producer_is_known_while_its_telemetry_is_open(opened):
     port = await typed(opened)
-    call = await telemetry_of_a_producer(port, "TRANSACTION", "NORMAL")
+    call, _ = await connected(port, of_producer("TRANSACTION", "NORMAL"))
     assert {name: len(members) for name, members in port.parts.clients.producer_groups().items()} == {
         "TRANSACTION": 1, "NORMAL": 1,
     }  # fmt: skip
     await call.done_writing()
-    for _ in range(100):
-        if not port.parts.clients.producer_groups():
-            break
-        await asyncio.sleep(0.01)
-    assert port.parts.clients.producer_groups() == {}
+    await until(lambda: port.parts.clients.producer_groups() == {})
 
 
 # What is refused
@@ -318,7 +297,7 @@ async def test_a_message_with_a_priority_keeps_it(opened):
     port = await typed(opened)
     for topic in ("PRIORITY", "MIXED"):
         assert (await port.send(message(topic=topic, priority=7))).status.code == Code.OK
-        (one,) = stored(port, topic)
+        (one,) = port.stored(topic)
         assert one.properties["_SYS_MSG_PRIORITY_"] == "7"
 
 
@@ -351,11 +330,9 @@ async def test_what_is_refused_is_answered_as_apaches_proxy_did(refusing, name):
 
 async def sent_settings(port, size: int, client_id: str):
     """A Telemetry whose settings have this size, and how it was answered: a code, or a status of gRPC."""
-    call = port.telemetry((("x-mq-client-id", client_id),))
-    settings = Settings(client_type=ClientType.PRODUCER, publishing=Publishing())
+    settings = of_producer()
     settings.user_agent.hostname = "h" * (size - settings.ByteSize() - 8)
-    await call.write(s.TelemetryCommand(settings=settings))
-    answer = await call.read()
+    call, answer = await connected(port, settings, (("x-mq-client-id", client_id),))
     return call, answer.status.code if answer is not grpc.aio.EOF else await call.code()
 
 
@@ -372,7 +349,5 @@ async def test_the_settings_that_are_kept_of_clients_are_bounded(opened, monkeyp
         assert port.parts.statistics.refusals.counts()[cause] == 1
     for call, _ in calls:
         call.cancel()
-    handler = next(iter(port.port.channels)).handler
-    while handler._clients._settings_bytes:
-        await asyncio.sleep(0.001)
+    await until(lambda: not port.service._clients._settings_bytes)
     assert (await sent_settings(port, most - 100, "client-3"))[1] == Code.OK

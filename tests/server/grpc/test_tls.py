@@ -21,9 +21,9 @@ from broker_store.server.certificate import FILE, VALID_DAYS, Certificate
 from broker_store.server.grpc import channel as channel_module
 from broker_store.server.grpc import port as port_module
 from broker_store.server.grpc.port import open_grpc_port
-from tests.server.grpc.conftest import Grpc, message
-from tests.server.grpc.test_calls import route
+from tests.server.grpc.conftest import Grpc, message, route
 from tests.support.broker_harness import Harness
+from tests.support.waits import LIMIT_S, until
 
 
 @pytest.fixture
@@ -41,12 +41,11 @@ def secure(port, certificate) -> grpc.aio.Channel:
 
 
 async def half_open(port) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that has begun with TLS and goes no further; returned when the port has read it."""
+    """A connection with the first three bytes of TLS and no more; returned when the port has read them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port.port.port)
     before = len(port.port.tls.shaking)
     writer.write(b"\x16\x03\x01")
-    while len(port.port.tls.shaking) == before:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(port.port.tls.shaking) > before)
     return reader, writer
 
 
@@ -58,7 +57,7 @@ async def test_plain_and_tls_connections_share_the_port(opened, certificate):
         *(port.send(message(body), channel=one) for one in (channel, port.channel) for _ in range(5))
     )
     assert {answer.status.code for answer in answers} == {Code.OK}
-    stored = [one for queue in range(4) for one in port.harness.store.messages("Orders", queue)]
+    stored = port.stored()
     assert [one.body == body for one in stored] == [True] * 10
     assert sorted(one.tls is not None for one in port.port.channels) == [False, True]
     assert (port.port.kept_bytes, port.port.tls.shaking) == (0, {})
@@ -90,8 +89,7 @@ async def test_a_handshake_has_its_time(opened, certificate):
     assert (cause, limit_s) == ("slow TLS handshake", tls_transport.HANDSHAKE_TIMEOUT_S)
     assert port.port.kept_bytes == 3
     writer.close()
-    while port.port.channels:
-        await asyncio.sleep(0.001)
+    await until(lambda: not port.port.channels)
     assert (port.port.tls.shaking, port.port.kept_bytes) == ({}, 0)
 
 
@@ -122,19 +120,20 @@ async def test_a_record_that_does_not_end_is_overdue(opened, certificate):
             break
         except ssl.SSLWantReadError:
             writer.write(sent.read())
-            received.write(await reader.read(1 << 16))
+            async with asyncio.timeout(LIMIT_S):
+                piece = await reader.read(1 << 16)
+            assert piece, "the connection was ended"
+            received.write(piece)
     tls.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     record = sent.read()
     writer.write(record[:-1])
     (connection,) = port.port.channels
-    while not (connection.tls.session.is_open and connection._kept):
-        await asyncio.sleep(0.001)
+    await until(lambda: connection.tls.session.is_open and connection._kept)
     since_s = connection.tls.session.unfinished_since_s
     assert connection.overdue(since_s + channel_module.FRAME_TIMEOUT_S - 1) is None
     assert connection.overdue(since_s + channel_module.FRAME_TIMEOUT_S + 1)[0] == "slow frame"
     writer.write(record[-1:])
-    while not connection.connection._has_preface:
-        await asyncio.sleep(0.001)
+    await until(lambda: connection.connection._has_preface)
     assert connection.tls.session.unfinished_since_s is None and port.port.kept_bytes == 0
     writer.close()
 
@@ -149,8 +148,7 @@ async def test_a_certificate_that_was_made_again_is_used_for_new_connections(
     assert (await port.call("QueryRoute", route(), channel=first)).status.code == Code.OK
     context = port.port.tls.context
     certificate._clock = lambda: int(time.time() * 1000) + VALID_DAYS * 86_400_000
-    while port.port.tls.context is context:
-        await asyncio.sleep(0.001)
+    await until(lambda: port.port.tls.context is not context)
     assert certificate._own.read_bytes() != before
     certificate._own.write_bytes(b"torn")
     assert (await port.call("QueryRoute", route(), channel=first)).status.code == Code.OK
