@@ -86,6 +86,7 @@ from broker_store.kernels.record_head import (
     MIN_RECORD,
     PREPARED_AFTER_TRIES,
     PROPERTIES_LENGTH_BYTES,
+    PROPERTY_END,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_HOST_AFTER_STORE_TIME,
@@ -97,7 +98,6 @@ from broker_store.kernels.record_head import (
 from broker_store.kernels.waited import describe_waited
 
 _WAITED = 2  # value of GROUP_BATCH
-_PAIR_END = 2  # byte that ends a property
 _NO_QUEUE_OFFSET = 0x4  # of the sys flag: the bit that prepared and rolled-back messages share
 
 
@@ -107,7 +107,7 @@ def _crc_bytes(is_on, end, length):
     `end`."""
     if is_on == 0 or has_record_crc(end, length):
         return 0
-    return PAIR_BYTES + (1 if length > 0 and load_u8(end - 1) != _PAIR_END else 0)
+    return PAIR_BYTES + (1 if length > 0 and load_u8(end - 1) != PROPERTY_END else 0)
 
 
 @inlined
@@ -142,7 +142,7 @@ def _batch_extent(row, is_on):
         if has_zero_byte(own, properties_length):
             return -c.D_BAD_PROPERTIES, 0, 0
         # Between the two parts stands the byte that ends a property, unless the first part ends with it.
-        is_open = properties_length > 0 and load_u8(own + properties_length - 1) != _PAIR_END
+        is_open = properties_length > 0 and load_u8(own + properties_length - 1) != PROPERTY_END
         joint = 1 if is_open and more > 0 else 0
         last, last_length = (more_end, more) if more > 0 else (own + properties_length, properties_length)
         crc_bytes = _crc_bytes(is_on, last, last_length)
@@ -171,7 +171,11 @@ def _write_record(
     if get(row, c.D_BATCH) == 0:
         base_length = 0  # of a single message they are `properties`
     joint = 0
-    if properties_length > 0 and base_length > 0 and load_u8(properties + properties_length - 1) != _PAIR_END:
+    if (
+        properties_length > 0
+        and base_length > 0
+        and load_u8(properties + properties_length - 1) != PROPERTY_END
+    ):
         joint = 1
     all_properties = properties_length + joint + base_length
 
@@ -223,7 +227,7 @@ def _write_record(
     copy_memory(to, properties, properties_length)
     to += properties_length
     if joint:
-        store_u8(to, _PAIR_END)
+        store_u8(to, PROPERTY_END)
         to += 1
     if base_length > 0:
         copy_memory(to, base, base_length)
@@ -234,7 +238,7 @@ def _write_record(
     crc_bytes = _crc_bytes(get(context, c.RECORD_CRC), to, all_properties)
     if crc_bytes > 0:
         if crc_bytes > PAIR_BYTES:
-            store_u8(to, _PAIR_END)
+            store_u8(to, PROPERTY_END)
         to += crc_bytes
         store_be16(length_at, all_properties + crc_bytes)
     store_be32(at, to - at)

@@ -55,6 +55,8 @@ from broker_store.kernels.record_head import (
     LOG_OFFSET_AT,
     MAGIC_AT,
     MIN_RECORD,
+    NAME_END,
+    PROPERTY_END,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     bounded_parts,
@@ -65,8 +67,6 @@ from broker_store.kernels.record_head import (
 
 _FNV_PRIME = 1099511628211
 _FNV_START = 1469598103934665603
-_PROPERTY_END = 2
-_NAME_END = 1
 _BLANK = 32
 _KEYS = int.from_bytes(b"KEYS", "big")
 _TAGS = int.from_bytes(b"TAGS", "big")
@@ -136,8 +136,8 @@ def find_properties(address, length):
     keys, keys_length, tags, tags_length, unique, unique_length = 0, 0, 0, 0, 0, 0
     at, end = address, address + length
     while at < end:
-        stop = find_byte(at, end, _PROPERTY_END)
-        mark = find_byte(at, stop, _NAME_END)
+        stop = find_byte(at, end, PROPERTY_END)
+        mark = find_byte(at, stop, NAME_END)
         if mark > at and stop > mark + 1:
             name_length = mark - at
             value, value_length = mark + 1, stop - mark - 1
@@ -161,13 +161,8 @@ def delivery_ms(context, properties, length, store_ms):
     # The property's name is DELAY: its first byte, then the other four as one word.
     value, digits = 0, 0
     while at < end:
-        stop = find_byte(at, end, _PROPERTY_END)
-        if (
-            stop - at > 6
-            and load_u8(at) == _D
-            and load_be32(at + 1) == _ELAY
-            and load_u8(at + 5) == _NAME_END
-        ):
+        stop = find_byte(at, end, PROPERTY_END)
+        if stop - at > 6 and load_u8(at) == _D and load_be32(at + 1) == _ELAY and load_u8(at + 5) == NAME_END:
             value, digits = at + 6, stop - at - 6
         at = stop + 1
     # What is not plain digits is left to Python, which reads it as Java does: signs, blanks, other digits.

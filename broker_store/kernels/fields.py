@@ -34,7 +34,9 @@ from broker_store.kernels.record_head import (
     FLAG_AT,
     MAGIC_AT,
     MAGIC_V1,
+    NAME_END,
     PREPARED_AFTER_TRIES,
+    PROPERTY_END,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_HOST_AFTER_STORE_TIME,
@@ -59,8 +61,6 @@ from broker_store.kernels.walk import (
     next_record,
 )
 
-_PROPERTY_END = 2
-_NAME_END = 1
 _BLANK = 32
 
 X_COLUMN = W_OWN  # bytes from one field of a record to its next
@@ -218,8 +218,8 @@ def split_properties(source, places, lengths, count, pieces, begins):
         at = source + get(places, number)
         end = at + get(lengths, number)
         while at < end:
-            stop = find_byte(at, end, _PROPERTY_END)
-            mark = find_byte(at, stop, _NAME_END)
+            stop = find_byte(at, end, PROPERTY_END)
+            mark = find_byte(at, stop, NAME_END)
             if mark > at and stop > mark + 1:
                 pair = first
                 while pair < found:

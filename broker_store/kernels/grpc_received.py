@@ -17,22 +17,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from broker_store.formats import properties as p
 from broker_store.formats import record
 from broker_store.kernels.memory import (
+    constant_bytes,
     copy_memory,
     find_byte,
     get,
     inlined,
+    is_printable,
     load64,
     load_be32,
     load_be64,
     load_u8,
     put,
-    store_be32,
     store_u8,
+    write_decimal,
 )
 from broker_store.kernels.objects import (
     argument,
@@ -49,7 +49,7 @@ from broker_store.kernels.objects import (
     text_argument,
     wrong_call,
 )
-from broker_store.kernels.protobuf import varint_bytes, write_decimal, write_varint
+from broker_store.kernels.protobuf import PREFIX_BYTES, varint_bytes, write_prefix, write_varint
 from broker_store.kernels.record_head import (
     BODY_AFTER_TRIES,
     BORN_HOST_AT,
@@ -57,6 +57,8 @@ from broker_store.kernels.record_head import (
     BORN_TIME_AT,
     MAGIC_AT,
     MIN_RECORD,
+    NAME_END,
+    PROPERTY_END,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_HOST_AFTER_STORE_TIME,
@@ -71,7 +73,6 @@ ReceivedMessage = Callable[[bytes, int, bytes, str, str, int], bytes]
 
 _COMPRESSED = record.SYS_COMPRESSED
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999
-_PREFIX_BYTES = 5
 # Properties have at most 32 KiB. A pair of 4 bytes makes an entry of 8, and a key of 2 bytes a field of 3.
 _MAX_WRITTEN = 1 << 16
 _SYSTEM_AT = _MAX_WRITTEN
@@ -93,16 +94,14 @@ _ATTEMPT, _GROUP, _TRACE_CONTEXT = 0x80, 0x8A, 0x92  # with a second byte, which
 _FIRST_NUMBER, _SECOND_NUMBER, _SECOND_TEXT = 0x08, 0x10, 0x12
 _MD5, _IDENTITY, _GZIP, _NORMAL, _FIFO = 2, 1, 2, 1, 2
 
-_NAME_END, _VALUE_END, _SPACE, _LAST_PRINTABLE = 1, 2, 0x20, 0x7E
-_POINT, _COLON = 0x2E, 0x3A
+_SPACE, _POINT, _COLON = 0x20, 0x2E, 0x3A
 
-
-def _name(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), dtype=np.uint8).copy()
-
-
-_TAGS_NAME, _KEYS_NAME, _ID_NAME = _name(p.TAGS), _name(p.KEYS), _name(p.UNIQUE_KEY)
-_HOST_NAME, _TRACE_NAME, _GROUP_NAME = _name(p.BORN_HOST), _name(p.TRACE_CONTEXT), _name(p.SHARDING_KEY)
+_TAGS_NAME = constant_bytes(p.TAGS)
+_KEYS_NAME = constant_bytes(p.KEYS)
+_ID_NAME = constant_bytes(p.UNIQUE_KEY)
+_HOST_NAME = constant_bytes(p.BORN_HOST)
+_TRACE_NAME = constant_bytes(p.TRACE_CONTEXT)
+_GROUP_NAME = constant_bytes(p.SHARDING_KEY)
 # What makes a message one of another type, or a dead letter.
 OTHER_KINDS = frozenset(
     (
@@ -119,16 +118,6 @@ def _is(at, length, name):
     for number in range(length):
         if load_u8(at + number) != name[number]:
             return False
-    return True
-
-
-@inlined
-def _is_printable(at, end):
-    while at < end:
-        byte = load_u8(at)
-        if byte < _SPACE or byte > _LAST_PRINTABLE:
-            return False
-        at += 1
     return True
 
 
@@ -210,6 +199,22 @@ def _write_user_property(to, name, name_bytes, value, value_bytes):
 
 
 @inlined
+def _place_of(name, length):
+    """Return the place of a property among the words, -1 for one that has none."""
+    if _is(name, length, _TAGS_NAME):
+        return _TAGS_PLACE
+    if _is(name, length, _KEYS_NAME):
+        return _KEYS_PLACE
+    if _is(name, length, _ID_NAME):
+        return _ID_PLACE
+    if _is(name, length, _HOST_NAME):
+        return _HOST_PLACE
+    if _is(name, length, _TRACE_NAME):
+        return _TRACE_PLACE
+    return _GROUP_PLACE if _is(name, length, _GROUP_NAME) else -1
+
+
+@inlined
 def _user_properties(at, end, reserved, other_kinds, room, found):
     """Write the properties of the user to `room`; return the position after them, 0 if the properties are not
     read here.
@@ -221,27 +226,15 @@ def _user_properties(at, end, reserved, other_kinds, room, found):
     for word in range(2 * _SPECIAL):
         put(found, word, 0)
     while at < end:
-        last = find_byte(at, end, _VALUE_END)
-        value = find_byte(at, last, _NAME_END) + 1
+        last = find_byte(at, end, PROPERTY_END)
+        value = find_byte(at, last, NAME_END) + 1
         name_bytes = value - 1 - at
         value_bytes = last - value
         if name_bytes <= 0 or value_bytes <= 0:
             return 0
-        if not (_is_printable(at, value - 1) and _is_printable(value, last)):
+        if not (is_printable(at, value - 1) and is_printable(value, last)):
             return 0
-        place = -1
-        if _is(at, name_bytes, _TAGS_NAME):
-            place = _TAGS_PLACE
-        elif _is(at, name_bytes, _KEYS_NAME):
-            place = _KEYS_PLACE
-        elif _is(at, name_bytes, _ID_NAME):
-            place = _ID_PLACE
-        elif _is(at, name_bytes, _HOST_NAME):
-            place = _HOST_PLACE
-        elif _is(at, name_bytes, _TRACE_NAME):
-            place = _TRACE_PLACE
-        elif _is(at, name_bytes, _GROUP_NAME):
-            place = _GROUP_PLACE
+        place = _place_of(at, name_bytes)
         if place >= 0:
             if get(found, 2 * place + 1):
                 return 0
@@ -321,12 +314,10 @@ def _made(topic, topic_bytes, user, user_bytes, system, system_bytes, body, body
     body_field = 1 + varint_bytes(body_bytes) + body_bytes if body_bytes else 0
     size = topic_bytes + user_bytes + 1 + varint_bytes(system_bytes) + system_bytes + body_field
     answer_bytes = 1 + varint_bytes(size) + size
-    made = new_bytes(0, _PREFIX_BYTES + answer_bytes)
+    made = new_bytes(0, PREFIX_BYTES + answer_bytes)
     if made != 0:
-        to = bytes_data(made)
-        store_u8(to, 0)
-        store_be32(to + 1, answer_bytes)
-        to = _write_number(to + _PREFIX_BYTES, _ANSWER_MESSAGE, size)
+        to = write_prefix(bytes_data(made), answer_bytes)
+        to = _write_number(to, _ANSWER_MESSAGE, size)
         copy_memory(to, topic, topic_bytes)
         to += topic_bytes
         copy_memory(to, user, user_bytes)

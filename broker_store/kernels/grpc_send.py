@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from broker_store.formats import properties as p
 from broker_store.kernels.memory import (
+    constant_bytes,
     copy_memory,
     find_byte,
     inlined,
+    is_printable,
     load64,
     load_be32,
     load_u8,
     same_bytes,
-    store_be32,
     store_u8,
+    write_decimal,
 )
 from broker_store.kernels.objects import (
     answer,
@@ -44,7 +44,15 @@ from broker_store.kernels.objects import (
     text_argument,
     wrong_call,
 )
-from broker_store.kernels.protobuf import number_at, piece_at, varint_bytes, write_decimal, write_varint
+from broker_store.kernels.protobuf import (
+    PREFIX_BYTES,
+    number_at,
+    piece_at,
+    varint_bytes,
+    write_prefix,
+    write_varint,
+)
+from broker_store.kernels.record_head import NAME_END, PROPERTY_END
 
 # (topic, message id, body, encoded properties, born time in milliseconds, number of the body's encoding), or
 # an empty tuple.
@@ -55,7 +63,6 @@ _MAX_USER_BYTES = 16 << 10  # with tag and keys, as the proxy
 _MAX_TEXT_BYTES = 1 << 10  # of each other text, longer ones are left to protobuf
 # For the properties of the user, and those of the broker with their names and separators.
 _ROOM_BYTES = 2 * _MAX_USER_BYTES + 8 * _MAX_TEXT_BYTES
-_PREFIX_BYTES = 5
 _MAX_SECONDS = 1 << 40
 _MAX_NANOS = 999_999_999
 _FIFO, _GZIP = 2, 2
@@ -73,31 +80,25 @@ _TRACE_CONTEXT = 0x92  # the first byte of two, the second is 1
 _ANSWER_ENTRIES, _ENTRY_ID, _ENTRY_OFFSET = 0x12, 0x12, 0x20
 _FIRST_NUMBER, _SECOND_NUMBER, _SECOND_TEXT = 0x08, 0x10, 0x12
 
-_NAME_END, _VALUE_END, _SPACE, _LAST_PRINTABLE, _BAR = 1, 2, 0x20, 0x7E, 0x7C
+_SPACE, _BAR = 0x20, 0x7C
 
-
-def _name(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode() + b"\x01", dtype=np.uint8).copy()
-
-
-_TAGS_NAME = _name(p.TAGS)
-_KEYS_NAME = _name(p.KEYS)
-_UNIQUE_KEY_NAME = _name(p.UNIQUE_KEY)
-_TRACE_CONTEXT_NAME = _name(p.TRACE_CONTEXT)
-_BORN_HOST_NAME = _name(p.BORN_HOST)
-_BORN_TIMESTAMP_NAME = _name(p.BORN_TIMESTAMP)
+_TAGS_NAME = constant_bytes(p.TAGS + p.NAME_VALUE_SEPARATOR)
+_KEYS_NAME = constant_bytes(p.KEYS + p.NAME_VALUE_SEPARATOR)
+_UNIQUE_KEY_NAME = constant_bytes(p.UNIQUE_KEY + p.NAME_VALUE_SEPARATOR)
+_TRACE_CONTEXT_NAME = constant_bytes(p.TRACE_CONTEXT + p.NAME_VALUE_SEPARATOR)
+_BORN_HOST_NAME = constant_bytes(p.BORN_HOST + p.NAME_VALUE_SEPARATOR)
+_BORN_TIMESTAMP_NAME = constant_bytes(p.BORN_TIMESTAMP + p.NAME_VALUE_SEPARATOR)
 
 
 @inlined
 def _is_text(at, length):
     """Return whether a text is printable ASCII and not blank."""
-    blank = True
+    if not is_printable(at, at + length):
+        return False
     for number in range(length):
-        byte = load_u8(at + number)
-        if byte < _SPACE or byte > _LAST_PRINTABLE:
-            return False
-        blank = blank and byte == _SPACE
-    return not blank
+        if load_u8(at + number) != _SPACE:
+            return True
+    return False
 
 
 @inlined
@@ -128,10 +129,10 @@ def _write(to, source, length, last):
 def _is_repeated(name, length, at, end):
     """Return whether a name is among the properties that were written."""
     while at < end:
-        last = find_byte(at, end, _NAME_END)
+        last = find_byte(at, end, NAME_END)
         if last - at == length and same_bytes(at, name, length):
             return True
-        at = find_byte(last, end, _VALUE_END) + 1
+        at = find_byte(last, end, PROPERTY_END) + 1
     return False
 
 
@@ -158,7 +159,7 @@ def _write_user_property(at, end, refused, room, to):
     decref(key)
     if is_refused:
         return 0, 0
-    return size, _write(_write(to, name, name_bytes, _NAME_END), value, value_bytes, _VALUE_END)
+    return size, _write(_write(to, name, name_bytes, NAME_END), value, value_bytes, PROPERTY_END)
 
 
 @inlined
@@ -214,7 +215,7 @@ def _write_system(at, end, size, to):
         if field < last or (field == last and field != _KEYS):
             return 0, 0, 0, 0, 0
         if last == _KEYS and field != _KEYS:
-            store_u8(to - 1, _VALUE_END)
+            store_u8(to - 1, PROPERTY_END)
         if field == _ENCODING or field == _TYPE or field == _QUEUE_ID:
             value, at = number_at(at, end)
             if at == 0 or (field == _ENCODING and value > _GZIP) or (field == _TYPE and value > _FIFO):
@@ -241,7 +242,7 @@ def _write_system(at, end, size, to):
             if field == _TAG:
                 if find_byte(at, at + length, _BAR) != at + length:
                     return 0, 0, 0, 0, 0
-                to = _write(_write_name(to, _TAGS_NAME), at, length, _VALUE_END)
+                to = _write(_write_name(to, _TAGS_NAME), at, length, PROPERTY_END)
                 size += length
             elif field == _KEYS:
                 if last != _KEYS:
@@ -252,7 +253,7 @@ def _write_system(at, end, size, to):
                 to = _write(to, at, length, _SPACE)
             elif field == _MESSAGE_ID:
                 id_at, id_bytes = at, length
-                to = _write(_write_name(to, _UNIQUE_KEY_NAME), at, length, _VALUE_END)
+                to = _write(_write_name(to, _UNIQUE_KEY_NAME), at, length, PROPERTY_END)
             elif field == _BORN_HOST:
                 host_at, host_bytes = at, length
             elif field == _TRACE_CONTEXT:
@@ -264,13 +265,13 @@ def _write_system(at, end, size, to):
     if id_bytes == 0 or size > _MAX_USER_BYTES:
         return 0, 0, 0, 0, 0
     if trace_bytes:
-        to = _write(_write_name(to, _TRACE_CONTEXT_NAME), trace_at, trace_bytes, _VALUE_END)
+        to = _write(_write_name(to, _TRACE_CONTEXT_NAME), trace_at, trace_bytes, PROPERTY_END)
     if host_bytes:
-        to = _write(_write_name(to, _BORN_HOST_NAME), host_at, host_bytes, _VALUE_END)
+        to = _write(_write_name(to, _BORN_HOST_NAME), host_at, host_bytes, PROPERTY_END)
     born_ms = seconds * 1_000 + nanos // 1_000_000
     if seconds:
         to = write_decimal(_write_name(to, _BORN_TIMESTAMP_NAME), born_ms)
-        store_u8(to, _VALUE_END)
+        store_u8(to, PROPERTY_END)
         to += 1
     return to, id_at, id_bytes, born_ms, encoding
 
@@ -344,7 +345,7 @@ def _read_send(self, arguments, count):
     if made == 0:
         return 0
     end = data + bytes_size(body)
-    at = data + _PREFIX_BYTES
+    at = data + PREFIX_BYTES
     # The prefix: not compressed, and one message.
     if end - at > 1 and load_u8(data) == 0 and load_be32(data + 1) == end - at:
         if load_u8(at) == _REQUEST_MESSAGES:
@@ -376,12 +377,9 @@ def _stored_answer(self, arguments, count):
     if queue_offset > 0:
         entry_bytes += 1 + varint_bytes(queue_offset)
     size = status_bytes + 1 + varint_bytes(entry_bytes) + entry_bytes
-    made = new_bytes(0, _PREFIX_BYTES + size)
+    made = new_bytes(0, PREFIX_BYTES + size)
     if made != 0:
-        to = bytes_data(made)
-        store_u8(to, 0)
-        store_be32(to + 1, size)
-        to += _PREFIX_BYTES
+        to = write_prefix(bytes_data(made), size)
         copy_memory(to, status_data, status_bytes)
         to += status_bytes
         store_u8(to, _ANSWER_ENTRIES)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from broker_store.formats import filter_program as p
 from broker_store.kernels import context as c
 from broker_store.kernels.memory import as_double, find_byte, get, inlined, load_u8, put, same_bytes
+from broker_store.kernels.record_head import NAME_END, PROPERTY_END
 
-_NAME_END, _PAIR_END = 1, 2
 _PLUS, _MINUS, _POINT, _ZERO, _NINE = 43, 45, 46, 48, 57
 _ASCII = 128
 _INT_MAX = 2**31 - 1
@@ -43,8 +43,8 @@ def _find_slots(program, properties, length):
         put(slots, 2 * number, 0)
     at, end = properties, properties + length
     while at < end:
-        stop = find_byte(at, end, _PAIR_END)
-        mark = find_byte(at, stop, _NAME_END)
+        stop = find_byte(at, end, PROPERTY_END)
+        mark = find_byte(at, stop, NAME_END)
         if mark > at and mark + 1 < stop:
             size = mark - at
             for number in range(count):

@@ -6,17 +6,24 @@ has bounded the offset before it comes here.
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I64 = ir.IntType(64)
+_FIRST_PRINTABLE, _LAST_PRINTABLE = 0x20, 0x7E  # of ASCII
 
 
 def inlined(function):
     """Compile `function` for use inside kernels; never called from Python on a hot path."""
     return njit(inline="never", cache=False, nogil=True)(function)
+
+
+def constant_bytes(text: str) -> np.ndarray:
+    """Return the bytes of a text as an array that kernels may have among their constants."""
+    return np.frombuffer(text.encode(), dtype=np.uint8).copy()
 
 
 def _pointer(builder, address, bits):
@@ -213,3 +220,28 @@ def same_bytes(left, right, length):
             return False
         at += 8
     return load_few(left + at, length - at) == load_few(right + at, length - at)
+
+
+@inlined
+def write_decimal(to, value):
+    """Write a number of 0 or more as text; return the position after it."""
+    digits = 1
+    above = value // 10
+    while above > 0:
+        digits += 1
+        above //= 10
+    for place in range(digits):
+        store_u8(to + digits - 1 - place, 48 + value % 10)
+        value //= 10
+    return to + digits
+
+
+@inlined
+def is_printable(at, end):
+    """Return whether all bytes are printable ASCII."""
+    while at < end:
+        byte = load_u8(at)
+        if byte < _FIRST_PRINTABLE or byte > _LAST_PRINTABLE:
+            return False
+        at += 1
+    return True

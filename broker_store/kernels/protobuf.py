@@ -1,4 +1,4 @@
-"""Numbers and lengths of protobuf, in bytes of a message.
+"""Numbers and lengths of protobuf, in bytes of a message, and the prefix of a message of gRPC.
 
 A field begins with its number * 8 + its kind, which is 2 for what has a length and 0 for a number. Lengths
 and numbers have 7 bits in each byte, the lowest first; all bytes but the last have their highest bit set.
@@ -6,7 +6,9 @@ and numbers have 7 bits in each byte, the lowest first; all bytes but the last h
 
 from __future__ import annotations
 
-from broker_store.kernels.memory import inlined, load_u8, store_u8
+from broker_store.kernels.memory import inlined, load_u8, store_be32, store_u8
+
+PREFIX_BYTES = 5  # 0 for a message that is not compressed, and its length
 
 _MAX_LENGTH_BYTES = 5
 
@@ -59,14 +61,8 @@ def write_varint(to, value):
 
 
 @inlined
-def write_decimal(to, value):
-    """Write a number of 0 or more as text; return the position after it."""
-    digits = 1
-    above = value // 10
-    while above > 0:
-        digits += 1
-        above //= 10
-    for place in range(digits):
-        store_u8(to + digits - 1 - place, 48 + value % 10)
-        value //= 10
-    return to + digits
+def write_prefix(to, length):
+    """Write the prefix of a message; return the position after it."""
+    store_u8(to, 0)
+    store_be32(to + 1, length)
+    return to + PREFIX_BYTES

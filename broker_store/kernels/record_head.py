@@ -12,7 +12,7 @@ when it compiles, so this costs nothing at run time. The hash of formats/ is par
 
 from __future__ import annotations
 
-from broker_store.formats import record
+from broker_store.formats import properties, record
 from broker_store.kernels.memory import inlined, load_be16, load_be32, load_u8
 
 _FIXED = record.FIXED_IPV4.offset
@@ -48,6 +48,8 @@ BODY_AFTER_TRIES = record.FIXED_IPV4.size - _FIXED["reconsume_times"]
 TOPIC_LENGTH_BYTES_V1 = record.TOPIC_LENGTH[record.MAGIC_V1].size
 TOPIC_LENGTH_BYTES_V2 = record.TOPIC_LENGTH[record.MAGIC_V2].size
 PROPERTIES_LENGTH_BYTES = record.PROPERTIES_LENGTH.size
+# The bytes after the name and after the value of a property.
+NAME_END, PROPERTY_END = ord(properties.NAME_VALUE_SEPARATOR), ord(properties.PAIR_SEPARATOR)
 
 BORN_IPV6 = record.SYS_BORN_IPV6
 STORE_IPV6 = record.SYS_STORE_IPV6

@@ -28,6 +28,8 @@ from broker_store.kernels.record_head import (
     LOG_OFFSET_AT,
     MAGIC_AT,
     MIN_RECORD,
+    NAME_END,
+    PROPERTY_END,
     QUEUE_OFFSET_AT,
     bounded_parts,
     is_record_magic,
@@ -50,8 +52,6 @@ T_WORDS = 12
 NO_NUMBER = -(1 << 63)
 _FAR = 1 << 62
 _MAX_SECONDS = 1 << 50
-_NAME_END = 1
-_PROPERTY_END = 2
 
 
 def _word(text: str) -> int:
@@ -110,8 +110,8 @@ def _read_properties(row, properties, length, stored_ms):
     topic, topic_length, deletes = 0, 0, 0
     at, end = properties, properties + length
     while at < end:
-        stop = find_byte(at, end, _PROPERTY_END)
-        mark = find_byte(at, stop, _NAME_END)
+        stop = find_byte(at, end, PROPERTY_END)
+        mark = find_byte(at, stop, NAME_END)
         size = mark - at
         value, value_length = mark + 1, stop - mark - 1
         if 9 < size < 18 and value_length > 0:

@@ -28,6 +28,7 @@ from broker_store.kernels.memory import (
     same_bytes,
     store64,
     store_u8,
+    write_decimal,
 )
 from broker_store.kernels.record_head import (
     BODY_AFTER_TRIES,
@@ -39,7 +40,9 @@ from broker_store.kernels.record_head import (
     MAGIC_AT,
     MAX_PROPERTIES,
     MIN_RECORD,
+    NAME_END,
     PREPARED_AFTER_TRIES,
+    PROPERTY_END,
     STORE_HOST_AFTER_STORE_TIME,
     STORE_IPV6,
     bounded_parts,
@@ -49,8 +52,6 @@ from broker_store.kernels.record_head import (
 MAX_ADDED_BYTES = 80  # that the two times add to a record's properties
 _MAX_QUEUE_ID = 65535
 _MAX_QUEUE_DIGITS = 9
-_NAME_END = 1
-_PROPERTY_END = 2
 
 
 def _word(text: str) -> int:
@@ -71,16 +72,16 @@ def _real_place(properties, length):
     topic, topic_length, queue_at, digits = 0, 0, 0, 0
     at, end = properties, properties + length
     while at < end:
-        stop = find_byte(at, end, _PROPERTY_END)
+        stop = find_byte(at, end, PROPERTY_END)
         if (
             stop - at > 11
             and load64(at) == _REAL_TOP
             and load_u8(at + 8) == _I
             and load_u8(at + 9) == _C
-            and load_u8(at + 10) == _NAME_END
+            and load_u8(at + 10) == NAME_END
         ):
             topic, topic_length = at + 11, stop - at - 11
-        elif stop - at > 9 and load64(at) == _REAL_QID and load_u8(at + 8) == _NAME_END:
+        elif stop - at > 9 and load64(at) == _REAL_QID and load_u8(at + 8) == NAME_END:
             queue_at, digits = at + 9, stop - at - 9
         at = stop + 1
     if digits == 0 or digits > _MAX_QUEUE_DIGITS:
@@ -99,16 +100,10 @@ def _write_time(target, second_word, time_ms):
     """Write a property with a time; return the address after it."""
     store64(target, second_word)
     store64(target + 8, _QUEUE_MS)
-    store_u8(target + 16, _NAME_END)
-    digits, rest = 1, time_ms // 10
-    while rest > 0:
-        digits += 1
-        rest //= 10
-    for place in range(digits):
-        store_u8(target + 16 + digits - place, 48 + time_ms % 10)
-        time_ms //= 10
-    store_u8(target + 17 + digits, _PROPERTY_END)
-    return target + 18 + digits
+    store_u8(target + 16, NAME_END)
+    end = write_decimal(target + 17, time_ms)
+    store_u8(end, PROPERTY_END)
+    return end + 1
 
 
 @inlined
@@ -116,7 +111,7 @@ def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
     """Write the properties with these two times in place of any they had; return their bytes."""
     to, at, end = target, properties, properties + length
     while at < end:
-        stop = find_byte(at, end, _PROPERTY_END)
+        stop = find_byte(at, end, PROPERTY_END)
         size = stop - at
         is_time = (
             size >= 16
@@ -124,10 +119,10 @@ def _with_times(target, properties, length, enqueued_ms, dequeued_ms):
             and load64(at + 8) == _QUEUE_MS
         )
         if is_time and size > 16:
-            is_time = load_u8(at + 16) == _NAME_END
+            is_time = load_u8(at + 16) == NAME_END
         if size > 0 and not is_time:
             copy_memory(to, at, size)
-            store_u8(to + size, _PROPERTY_END)
+            store_u8(to + size, PROPERTY_END)
             to += size + 1
         at = stop + 1
     return _write_time(_write_time(to, _TIMER_EN, enqueued_ms), _TIMER_DE, dequeued_ms) - target
