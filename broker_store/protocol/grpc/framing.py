@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 import struct
 
+from google.protobuf.message import Message
+
 from broker_store.errors import PeerError
 from broker_store.protocol.http2.fields import encode_fields
 
@@ -65,6 +67,11 @@ def message_of(body: bytes) -> bytes:
 def with_prefix(message: bytes) -> bytes:
     """Return a message as it stands in a body."""
     return _PREFIX.pack(0, len(message)) + message
+
+
+def body_of(message: Message) -> bytes:
+    """Return the body of a call or an answer that has this message."""
+    return with_prefix(message.SerializeToString())
 
 
 class MessageReader:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from broker_store.protocol.grpc.framing import timeout_ms, with_prefix
+from broker_store.protocol.grpc.framing import body_of, timeout_ms
 from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.clients import CLIENT_ID
@@ -21,7 +21,7 @@ class Call(NamedTuple):
     stream: Stream
 
     def answer(self, message: Message) -> None:
-        self.channel.answer(self.stream, with_prefix(message.SerializeToString()))
+        self.channel.answer(self.stream, body_of(message))
 
     def answer_body(self, body: bytes) -> None:
         """Answer with a message that is encoded already, with its prefix."""

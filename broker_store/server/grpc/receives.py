@@ -22,7 +22,7 @@ from broker_store.formats.topics import PERM_READ
 from broker_store.kernels.grpc_received import received_messages
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
-from broker_store.protocol.grpc.framing import with_prefix
+from broker_store.protocol.grpc.framing import body_of
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Message, Status
 from broker_store.protocol.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from broker_store.protocol.http2.stream import Stream
@@ -59,6 +59,7 @@ FROM_MAX = 1  # initMode of all pops
 NOT_GIVEN_INVISIBLE_MS = 1_000
 # A client waits so much longer than the pop, so that the answer reaches it.
 RESERVED_MS = 100
+# An answer is handed over in pieces of so many bytes or more, each of whole messages.
 PIECE_BYTES = 16 << 10
 
 
@@ -292,7 +293,7 @@ class Receives:
             answer = self._made_of_usual(records, at, topic_field, text, digest, attempt_of(stored))
             if not answer:
                 message = received_message(stored, request.message_queue.topic, text, now_ms)
-                answer = _encoded(ReceiveMessageResponse(message=message))
+                answer = body_of(ReceiveMessageResponse(message=message))
             messages.append(answer)
             # Without Telemetry it is not known how long a client lives.
             if request.auto_renew and client is not None:
@@ -360,22 +361,17 @@ class Receives:
         """Answer with a status, the encoded messages and the time of the answer."""
         channel, stream = call
         channel.begin(stream)
-        pieces = [_encoded(ReceiveMessageResponse(status=status))]
+        pieces = [body_of(ReceiveMessageResponse(status=status))]
         size = 0
         for message in messages:
             pieces.append(message)
             size += len(message)
-            # Small messages go into one frame; the bytes of large ones are not copied together.
             if size >= PIECE_BYTES:
                 channel.send(stream, b"".join(pieces))
                 pieces, size = [], 0
-        pieces.append(_encoded(ReceiveMessageResponse(delivery_timestamp=timestamp(self._parts.clock()))))
+        pieces.append(body_of(ReceiveMessageResponse(delivery_timestamp=timestamp(self._parts.clock()))))
         channel.send(stream, b"".join(pieces))
         channel.finish(stream)
-
-
-def _encoded(answer: ReceiveMessageResponse) -> bytes:
-    return with_prefix(answer.SerializeToString())
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:

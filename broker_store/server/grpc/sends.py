@@ -79,8 +79,7 @@ class Sends:
         self._check_capacity()
         config = self._routes.topic_of(topic)
         check_body(message_body, self._max_body)
-        if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            check_type(config, NORMAL)
+        _check_type(config, NORMAL)
         queue_id = self._queue(config, None)
         message = self._stored_form(
             config, queue_id, message_body, encoded, encoding, born_ms, call.channel.remote_host
@@ -142,10 +141,9 @@ class Sends:
     def _check_types(self, kinds: Sequence[str], config: TopicConfig) -> str:
         """Return the type of the first message, if the topic takes those of all. Raises Refused."""
         kind = kinds[0]
-        if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            check_type(config, kind)
-            for each in sorted(set(kinds[1:])):
-                check_type(config, each)
+        _check_type(config, kind)
+        for each in sorted(set(kinds[1:])):
+            _check_type(config, each)
         if len(kinds) > 1 and not _WAITING.isdisjoint(kinds):
             raise Refused(
                 Code.BAD_REQUEST,
@@ -251,6 +249,12 @@ class Sends:
         if code == _OK:
             return OK
         return Status(code=code, message=self._group.remark(result.status) or result.status.name)
+
+
+def _check_type(config: TopicConfig, kind: str) -> None:
+    """Raise Refused if a topic does not take messages of a type. Retry topics and dead letters take all."""
+    if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        check_type(config, kind)
 
 
 def check_count(request: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, message_of, with_prefix
+from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, body_of, message_of
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
@@ -126,6 +126,7 @@ class Service:
             return
         call = Call(channel, stream)
         try:
+            # Most sends end here; all others, and what is wrong with a call, are read with protobuf.
             if path == SEND_MESSAGE and fields.get(CLIENT_ID) and self._sends.send_usual(call, body):
                 return
             message = message_of(body)
@@ -208,10 +209,10 @@ class Service:
         if not stream.fields.get(CLIENT_ID):
             refused = _client_id_required()
             self._count(refused, channel)
-            channel.send(stream, _encoded(TelemetryCommand(status=refused.status)))
+            channel.send(stream, body_of(TelemetryCommand(status=refused.status)))
             channel.finish(stream)
             return
-        questions = Questions(lambda command: channel.send(stream, _encoded(command)), self._parts.clock)
+        questions = Questions(lambda command: channel.send(stream, body_of(command)), self._parts.clock)
         client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream))
         self._telemetry[stream] = Telemetry(self._parts, self._clients, client)
 
@@ -235,7 +236,7 @@ class Service:
                 raise GrpcError(
                     GrpcStatus.INVALID_ARGUMENT, f"process client telemetryCommand failed. {answer}"
                 )
-            channel.send(stream, _encoded(answer))
+            channel.send(stream, body_of(answer))
 
     def finished(self, channel: GrpcChannel, stream: Stream) -> None:
         self.gone(stream)
@@ -268,10 +269,6 @@ def _ends_one_call(what: str) -> Iterator[None]:
     except Exception:
         log.exception("%s failed", what)
         raise GrpcError(GrpcStatus.INTERNAL, FAILED.message) from None
-
-
-def _encoded(command: TelemetryCommand) -> bytes:
-    return with_prefix(command.SerializeToString())
 
 
 def _client_id_required() -> Refused:
