@@ -503,14 +503,13 @@ async def seen_registration(setup):
     async def register(configs, limit_s):
         limits.append(limit_s)
 
-    async def wait_for(awaitable, pause_s):
-        awaitable.close()
+    def timeout(pause_s):
         pauses.append(pause_s)
         raise asyncio.CancelledError
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peers[0], "_register", register)
-        patch.setattr(registration.asyncio, "wait_for", wait_for)
+        patch.setattr(registration.asyncio, "timeout", timeout)
         with pytest.raises(asyncio.CancelledError):
             await peers[0].run()
     assert (limits, pauses) == ([7.0], [20.0])
