@@ -21,10 +21,11 @@ from broker_store.client import (
 from broker_store.nameserver.handlers import NameServer
 from broker_store.server.nameserver_port import NameServerPort
 from tests.client import test_python_page
-from tests.client.conftest import Cluster, Inbox, until
+from tests.client.conftest import Cluster, Inbox
 from tests.client.test_admin import a_retry_policy_is_told_and_does_not_act
 from tests.interop import clients
 from tests.interop.brokers import ApacheBroker
+from tests.support.waits import until
 
 pytestmark = pytest.mark.client
 
