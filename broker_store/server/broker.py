@@ -12,7 +12,9 @@ Everything here runs on the loop, except that files are written in a thread (`co
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -47,6 +49,7 @@ DELAY_SAVE_INTERVAL_MS = 5_000
 FILTERS_SAVE_INTERVAL_MS = 10_000
 TIMER_CLEAN_INTERVAL_MS = 30_000
 FAST_PORT_BELOW = 2
+PORT_CHOICES = 10
 STOP_LIMIT_S = 1.0
 FLAG_LOG_MS = 600_000
 # Not logged: they were requested, or each refused send counts them.
@@ -170,24 +173,21 @@ class Broker:
             self.parts.store.note_of_config(name, what)
             log.warning("%s", what)
 
+    def _bind(self, host: str, *, with_fast_port: bool) -> list[socket.socket]:
+        """Return the sockets of the broker port and of the fast port below it. A port that the system chooses
+        is chosen again if the fast port is taken. Raises OSError."""
+        wanted = self.parts.settings.listen_port
+        for _ in range(0 if wanted else PORT_CHOICES - 1):
+            with contextlib.suppress(OSError):
+                return _bind_both(host, wanted, with_fast_port=with_fast_port)
+        return _bind_both(host, wanted, with_fast_port=with_fast_port)
+
     async def start(self, host: str, *, fast_port: bool = True) -> None:
         """Open the ports, register at name servers, start the periodic work. Raises OSError if a port is
         taken."""
         parts = self.parts
-        sockets = [bind_for(host, parts.settings.listen_port, "--broker-port")]
+        sockets = self._bind(host, with_fast_port=fast_port)
         port = sockets[0].getsockname()[1]
-        if fast_port:
-            try:
-                sockets.append(
-                    bind_for(
-                        host,
-                        port - FAST_PORT_BELOW,
-                        f"--broker-port: the one {FAST_PORT_BELOW} below it is used too",
-                    )
-                )
-            except OSError:
-                sockets[0].close()
-                raise
         parts.endpoint.listens_on(port)
         self.router = Router(parts)
         self.registration = Registration(parts)
@@ -433,3 +433,16 @@ def _log_failure(_result: object, error: Exception | None) -> None:
 
 def _write_nothing(name: str, data: bytes) -> None:
     """Write nothing: the config files of an inspected store stay as they are."""
+
+
+def _bind_both(host: str, port: int, *, with_fast_port: bool) -> list[socket.socket]:
+    sockets = [bind_for(host, port, "--broker-port")]
+    if with_fast_port:
+        below = sockets[0].getsockname()[1] - FAST_PORT_BELOW
+        option = f"--broker-port: the one {FAST_PORT_BELOW} below it is used too"
+        try:
+            sockets.append(bind_for(host, below, option))
+        except OSError:
+            sockets[0].close()
+            raise
+    return sockets

@@ -27,6 +27,7 @@ from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol import client_bodies, registration_body, route_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
+from broker_store.server import broker as broker_module
 from broker_store.server import config_writer, registration
 from broker_store.server.broker import FLAG_LOG_MS, Broker
 from broker_store.server.channel import connect
@@ -74,6 +75,27 @@ def pull(topic="Orders", offset=0, flag=6, suspend_ms=60_000):
     fields = dict(consumerGroup="CG", topic=topic, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag, commitOffset=0, subVersion=0, subscription="*",
                   suspendTimeoutMillis=suspend_ms)  # fmt: skip
     return Command.request(11, {name: str(value) for name, value in fields.items()})
+
+
+@pytest.mark.parametrize(("wanted", "attempts"), [(0, 3), (10_911, 1)])
+def test_a_port_of_the_system_is_chosen_again_if_the_one_below_is_taken(monkeypatch, wanted, attempts):
+    chosen = []
+
+    def taken_twice(host, port, option):
+        if "below" in option:
+            chosen.append(port)
+            if len(chosen) < 3:
+                raise OSError("taken")
+        return SimpleNamespace(getsockname=lambda: (host, port or 40_000 + len(chosen)), close=lambda: None)
+
+    monkeypatch.setattr(broker_module, "bind_for", taken_twice)
+    broker = SimpleNamespace(parts=SimpleNamespace(settings=BrokerSettings(listen_port=wanted)))
+    if wanted:
+        with pytest.raises(OSError, match="taken"):
+            Broker._bind(broker, "127.0.0.1", with_fast_port=True)
+    else:
+        assert len(Broker._bind(broker, "127.0.0.1", with_fast_port=True)) == 2
+    assert len(chosen) == attempts
 
 
 async def test_a_message_goes_the_whole_way(brokers):
