@@ -88,9 +88,11 @@ def test_each_stop_says_what_a_plain_reader_finds(name, every, tmp_path):
         wanted = (
             [("message id", message["pairs"]["UNIQ_KEY"])] if "UNIQ_KEY" in message["pairs"] else []
         ) + [("key", key) for key in message["pairs"].get("KEYS", "").split(" ") if key]
-        told = [one for one in of(found, "index") if "tag" not in one.title and one.title != "In the index"]
-        assert len(told) == len(wanted)
-        for (_, text), one in zip(wanted, told, strict=True):
+        found_by = [
+            one for one in of(found, "index") if "tag" not in one.title and one.title != "In the index"
+        ]
+        assert len(found_by) == len(wanted)
+        for (_, text), one in zip(wanted, found_by, strict=True):
             hashed = abs(java_hash(f"{message['topic']}#{text}"))
             places = {
                 (file, entry)
@@ -171,14 +173,14 @@ def test_who_reads_a_topic_is_unknown_of_a_store_that_came_without_positions(tab
     if table is not None:
         (root / "config" / "consumerOffset.json").write_text(table)
     directory = StoreDirectory(root)
-    (told,) = of(journey(directory, FileFacts(directory), 0), "group")
-    assert (told.state, told.title) == (
+    (step,) = of(journey(directory, FileFacts(directory), 0), "group")
+    assert (step.state, step.title) == (
         "unknown",
         "Read",
-    ) and "no readable config/consumerOffset.json" in told.sentence
+    ) and "no readable config/consumerOffset.json" in step.sentence
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
-    (told,) = of(journey(directory, FileFacts(directory), 0), "group")
-    assert told.state == "absent"
+    (step,) = of(journey(directory, FileFacts(directory), 0), "group")
+    assert step.state == "absent"
 
 
 def test_a_half_that_nobody_settled_is_followed_to_where_it_was_given_up(closed):
@@ -225,7 +227,7 @@ def test_the_pops_of_a_message_that_apaches_broker_stored(tmp_path):
     root, sizes = stores.unpack("golden-clean", tmp_path), stores.SIZES["golden-clean"]
     directory = StoreDirectory(root, geometry=IndexGeometry(sizes.max_hash_slot_num, sizes.max_index_num))
 
-    def told(log_offset: int) -> list[tuple[str, str, int | None]]:
+    def steps(log_offset: int) -> list[tuple[str, str, int | None]]:
         found = journey(directory, FileFacts(directory), log_offset)
         return [(one.title, one.state, one.log_offset) for one in found.stops if one.stop in ("pop", "retry")]
 
@@ -236,9 +238,9 @@ def test_the_pops_of_a_message_that_apaches_broker_stored(tmp_path):
         ("Popped by CGP", "done", 11_412),
         ("Came again", "done", 14_554),
     ]
-    assert told(0) == whole
-    assert told(4_478) == [row for row in whole if row[2] != 4_478]  # the record itself is no copy
-    assert told(7_266) == [("Popped by CGP", "done", 10_992)]
+    assert steps(0) == whole
+    assert steps(4_478) == [row for row in whole if row[2] != 4_478]  # the record itself is no copy
+    assert steps(7_266) == [("Popped by CGP", "done", 10_992)]
     sentences = [
         one.sentence
         for at in (0, 7_266)

@@ -47,8 +47,10 @@ class PopClient:
 
     async def send(self, key: str, queue_id: int = 0) -> bool:
         """Send a message of this key; return whether it was acknowledged."""
-        told = f"KEYS\x01{key}\x02UNIQ_KEY\x01{key}\x02"
-        header = SendHeader("PG", self._topic, "TBW102", 4, queue_id, 0, 1, 0, told, 0, False, None, False)
+        properties = f"KEYS\x01{key}\x02UNIQ_KEY\x01{key}\x02"
+        header = SendHeader(
+            "PG", self._topic, "TBW102", 4, queue_id, 0, 1, 0, properties, 0, False, None, False
+        )
         return (await self._ask(310, key.encode(), **write_send(header))).code == 0
 
     async def pop(

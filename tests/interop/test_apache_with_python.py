@@ -76,7 +76,7 @@ async def test_the_python_client_pops_from_apaches_broker(apache):
     ):
         for number in range(6):
             await producer.send("PyPop", str(number).encode(), queue_id=1)
-        messages = await consumer.pop("PyPop", max_count=4, wait_s=5)
+        messages = await consumer.pop("PyPop", max_count=4, wait_s=30)
         assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
         await consumer.acknowledge(*messages[1:])
         await consumer.change_invisible(messages[0], 1)
@@ -90,7 +90,7 @@ async def test_the_python_client_pops_from_apaches_broker(apache):
         assert await in_order.pop("PyPop") == []
         await in_order.acknowledge(first[0])
         await in_order.give_up(first[1])
-        second = await in_order.pop("PyPop", max_count=2, wait_s=5)
+        second = await in_order.pop("PyPop", max_count=2, wait_s=30)
         assert [message.body for message in second] == [b"2", b"3"]
         for message in second:
             await in_order.change_invisible(message, 1)

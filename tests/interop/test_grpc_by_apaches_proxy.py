@@ -112,7 +112,7 @@ async def test_transactions_through_the_proxy_end_as_the_producer_decided(broker
     got = []
     try:
         await asyncio.to_thread(program.until, lambda lines: len([x for x in lines if "asked" in x]) >= 4)
-        async with PullConsumer("readers", broker.nameserver) as consumer:
+        async with asyncio.timeout(60), PullConsumer("readers", broker.nameserver) as consumer:
             queues = await consumer.queues("Transactions")
             offsets = dict.fromkeys(queues, 0)
             while len(got) < 4:  # the broker ends a half when it has the answer to its question

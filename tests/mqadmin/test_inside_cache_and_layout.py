@@ -200,7 +200,7 @@ async def test_one_look_serves_all_who_ask_within_some_seconds(inspected):
     inspected.store._cache_scans = cache_scans.CacheScans(inspected._host)
     again = await asyncio.to_thread(inspected.store.cache)
     assert again.groups[0].group == "cold ones" and again.groups[0].cold_messages == 3
-    assert again.groups[0].lag_bytes is None, "it committed nothing, so nobody knows where it stands"
+    assert again.groups[0].lag_bytes is None, "it committed no offset: its position is unknown"
     frame = live.STREAMS["store.cache"].measure(inspected, "")
     assert live.STREAMS["store.cache"].ticks * live.TICK_SECONDS == 10 and frame.older == 0
 
