@@ -4,8 +4,9 @@
 the blocks of usual requests, and gives the same fields. It returns an empty dict for any other block, also
 for each malformed one.
 
-A text in Huffman code is read 8 bits at a time: all codes of letters and digits are as short. Of the longer
-codes those of one length follow one another, so that the code alone gives the place of its byte.
+Of a text in Huffman code two bytes are read at a time, where their codes have at most 12 bits in all: those
+of letters and digits have 5 to 8. Otherwise one byte is read. Of codes longer than 8 bits those of one length
+follow one another, so that the code alone gives the place of its byte.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from broker_store.kernels.memory import inlined, load_u8, store_u8
+from broker_store.kernels.memory import inlined, load_be32, load_u8, store_u8
 from broker_store.kernels.objects import (
     answer,
     argument,
@@ -44,6 +45,7 @@ _MAX_BLOCK_BYTES = 8 << 10
 _MAX_FIELDS = 64
 _MAX_TEXT_BYTES = 2 << 10
 _MAX_CODE_BITS = 30
+_PAIR_BITS = 12
 _END_OF_TEXT = 256  # the symbol that no text may have
 
 _TOKEN = np.zeros(256, dtype=np.uint8)
@@ -58,6 +60,21 @@ def _short_codes() -> np.ndarray:
         if length <= 8:
             first = code << (8 - length)
             table[first : first + (1 << (8 - length))] = length << 8 | symbol
+    return table
+
+
+def _pairs_of_codes() -> np.ndarray:
+    """Return for each _PAIR_BITS bits the two symbols whose codes they begin with: the first in the lowest 8
+    bits, the second in the next, and the length of both codes from bit 16 on; 0 if the codes are longer."""
+    table = np.zeros(1 << _PAIR_BITS, dtype=np.int64)
+    for ahead in range(1 << _PAIR_BITS):
+        first = _SHORT[ahead >> (_PAIR_BITS - 8)]
+        if first:
+            left = (ahead << (first >> 8)) & ((1 << _PAIR_BITS) - 1)
+            second = _SHORT[left >> (_PAIR_BITS - 8)]
+            length = (first >> 8) + (second >> 8)
+            if second and length <= _PAIR_BITS:
+                table[ahead] = length << 16 | (second & 0xFF) << 8 | first & 0xFF
     return table
 
 
@@ -76,6 +93,7 @@ def _long_codes() -> tuple[np.ndarray, np.ndarray]:
 
 
 _SHORT = _short_codes()
+_PAIRS = _pairs_of_codes()
 _LENGTHS, _SYMBOLS = _long_codes()
 
 
@@ -87,10 +105,24 @@ def _decode_huffman(source, length, target):
     bits = 0
     at = 0
     while True:
+        if bits < _MAX_CODE_BITS and length - at >= 4:
+            word = word << 32 | (load_be32(source + at) & 0xFFFFFFFF)
+            bits += 32
+            at += 4
         while bits < _MAX_CODE_BITS and at < length:
-            word = (word << 8 | load_u8(source + at)) & 0xFFFFFFFFFF
+            word = word << 8 | load_u8(source + at)
             bits += 8
             at += 1
+        while bits >= _PAIR_BITS:
+            pair = _PAIRS[word >> (bits - _PAIR_BITS) & ((1 << _PAIR_BITS) - 1)]
+            if pair == 0:
+                break
+            store_u8(target + written, pair & 0xFF)
+            store_u8(target + written + 1, pair >> 8 & 0xFF)
+            written += 2
+            bits -= pair >> 16
+        if bits < _MAX_CODE_BITS and at < length:
+            continue
         if bits == 0:
             return written
         # Ones after the last bit, as padding is ones.

@@ -9,8 +9,8 @@ class Budget:
     __slots__ = ("_most", "_per_s", "_left", "_filled_s")
 
     def __init__(self, most: int, per_s: int, now_s: float):
-        self._most, self._per_s = most, per_s
-        self._left = float(most)
+        self._most, self._per_s = float(most), per_s
+        self._left = self._most
         self._filled_s = now_s
 
     def spend(self, cost: int, now_s: float) -> bool:
@@ -23,4 +23,5 @@ class Budget:
 
     def earn(self, credit: float) -> None:
         """Add `credit`, up to the whole budget."""
-        self._left = min(self._most, self._left + credit)
+        left = self._left + credit
+        self._left = left if left < self._most else self._most

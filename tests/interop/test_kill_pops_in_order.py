@@ -26,7 +26,7 @@ class Notes:
         self.maybe_acked: set[str] = set()  # its answer is on its way, or was lost
         self.visible_ms: dict[str, int] = {}
         self.wrong: list[str] = []
-        self.behind: int | None = None  # messages not acknowledged at the end; None if not asked yet
+        self.left: int | None = None  # messages not acknowledged at the end; None if not asked yet
 
     def take(self, given: list[Given], began: dict[str, Given]) -> None:
         """Note the answer to a pop; `began` are the acknowledgements that were answered before it began."""
@@ -81,8 +81,8 @@ async def pop_on(port: int, notes: Notes, ended: asyncio.Event, share: float) ->
             await asyncio.sleep(0.1)
 
 
-async def messages_behind(admin: Admin) -> int:
-    """Return how many messages lie behind the positions of the group."""
+async def messages_left(admin: Admin) -> int:
+    """Return how many messages lie after the positions of the group."""
     offsets = await admin.consume_stats(GROUP, TOPIC)
     assert len(offsets) == 4
     return sum(of.broker_offset - of.consumer_offset for of in offsets.values())
@@ -101,13 +101,13 @@ async def run(broker: OurBroker, notes: Notes) -> None:
     drain = asyncio.create_task(pop_on(broker.broker_port, notes, drained, 1.0))
     async with Admin(broker.nameserver) as admin:
         # A position passes a message when it was acknowledged, also if a kill took the answer
-        while notes.behind != 0 and time.monotonic() < until:
+        while notes.left != 0 and time.monotonic() < until:
             await asyncio.sleep(0.2)
-            notes.behind = await messages_behind(admin)
+            notes.left = await messages_left(admin)
         await asyncio.sleep(1.5 * INVISIBLE_MS / 1000)
         drained.set()
         await drain
-        notes.behind = await messages_behind(admin)
+        notes.left = await messages_left(admin)
 
 
 def test_twenty_kills(tmp_path):
@@ -119,6 +119,6 @@ def test_twenty_kills(tmp_path):
     finally:
         broker.kill9()
     assert notes.wrong == []
-    assert notes.sent <= notes.given.keys() and notes.behind == 0
+    assert notes.sent <= notes.given.keys() and notes.left == 0
     assert len(notes.sent) > 500 and any(len(given) > 1 for given in notes.given.values())
     assert_store_is_whole(broker)

@@ -53,6 +53,7 @@ MAX_PAYLOAD_BYTES = 64 << 10  # of a frame
 MAX_BLOCK_BYTES = 32 << 10
 MAX_CONTINUATIONS = 8
 # Windows for the peer. That of the connection is the largest that exists: bodies are bounded by the caller.
+# Both are refilled as soon as half of them is used, so that no peer can be seen to exceed them.
 STREAM_WINDOW = 8 << 20
 REFILL_BYTES = 16 << 20
 FRAMES_PER_REQUEST = 4
@@ -91,7 +92,6 @@ class Connection(Answers):
         self._is_leaving = False
         self._block: list[bytes] = []  # of a header block that is not complete
         self._block_bytes = self._block_stream = self._block_flags = 0
-        self._credit = f.MAX_WINDOW
         self._unacknowledged = 0
         self._cancels = Budget(MAX_CANCELS, CANCELS_PER_S, now_s)
         self._events: list[Event] = []
@@ -283,7 +283,7 @@ class Connection(Answers):
 
     def _open(self, number: int, flags: int, fields: Fields) -> None:
         max_body = self._body_limit(fields[":path"])
-        stream = Stream(number, fields, max_body, self._stream_window, STREAM_WINDOW)
+        stream = Stream(number, fields, max_body, self._stream_window)
         self.streams[number] = stream
         if max_body is None:
             self._events.append(Opened(stream))
@@ -306,13 +306,9 @@ class Connection(Answers):
 
     def _data(self, number: int, flags: int, payload: bytes) -> None:
         size = len(payload)
-        self._credit -= size
-        if self._credit < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more bytes than the connection's window")
         self._unacknowledged += size
         if self._unacknowledged >= REFILL_BYTES:
             self._out.append(window_update(0, self._unacknowledged))
-            self._credit += self._unacknowledged
             self._unacknowledged = 0
         stream = self.streams.get(number)
         if stream is None:
@@ -322,9 +318,15 @@ class Connection(Answers):
             return
         if stream.has_request:
             raise Http2Error(ErrorCode.STREAM_CLOSED, "data after the end of a request", number)
-        stream.credit -= size
-        if stream.credit < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more bytes than the stream's window", number)
+        max_body = stream.max_body
+        if flags == f.FLAG_END_STREAM and stream.is_empty and max_body is not None and size <= max_body:
+            # Most requests come in one frame
+            self._unfinished.pop(number, None)
+            stream.has_request = True
+            self._idle_frames.earn(FRAMES_PER_REQUEST)
+            self._events.append(Request(stream, payload))
+            return
+        stream.is_empty = False
         if flags & f.FLAG_PADDED:
             payload = without_padding(payload, flags)
         ends = flags & f.FLAG_END_STREAM
@@ -332,7 +334,6 @@ class Connection(Answers):
             if len(payload) < MIN_PIECE_BYTES:
                 self._spend("small pieces of requests")
             self._refill(stream, size)
-        max_body = stream.max_body
         if max_body is None:
             if payload:
                 self._events.append(Received(stream, payload))
@@ -355,7 +356,6 @@ class Connection(Answers):
         stream.unacknowledged += size
         if stream.unacknowledged >= STREAM_WINDOW // 2:
             self._out.append(window_update(stream.id, stream.unacknowledged))
-            stream.credit += stream.unacknowledged
             stream.unacknowledged = 0
 
     def _request_complete(self, stream: Stream) -> None:

@@ -11,19 +11,19 @@ class Stream:
     """A stream that is open, at least in one direction."""
 
     __slots__ = (
-        "id", "fields", "parts", "received", "window", "credit", "unacknowledged", "has_request",
-        "has_answer", "queue", "trailers", "waits", "max_body", "is_too_large",
+        "id", "fields", "parts", "received", "window", "unacknowledged", "has_request", "has_answer",
+        "queue", "trailers", "waits", "max_body", "is_empty", "is_too_large",
     )  # fmt: skip
 
-    def __init__(self, number: int, fields: Fields, max_body: int | None, window: int, credit: int):
+    def __init__(self, number: int, fields: Fields, max_body: int | None, window: int):
         self.id = number
         self.fields = fields
         self.max_body = max_body  # bytes; None if the request is given piece by piece
+        self.is_empty = True  # nothing came of the body
         self.is_too_large = False
         self.parts: list[bytes] = []  # of the body, until it is complete
         self.received = 0  # bytes that are kept of the body
         self.window = window  # bytes that may be sent
-        self.credit = credit  # bytes that the peer may send
         self.unacknowledged = 0  # bytes that came since the last WINDOW_UPDATE
         self.has_request = False  # the peer has ended its side
         self.has_answer = False  # the header block of an answer was sent

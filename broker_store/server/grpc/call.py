@@ -23,10 +23,6 @@ class Call(NamedTuple):
     def answer(self, message: Message) -> None:
         self.channel.answer(self.stream, body_of(message))
 
-    def answer_body(self, body: bytes) -> None:
-        """Answer with a message that is encoded already, with its prefix."""
-        self.channel.answer(self.stream, body)
-
     @property
     def client_id(self) -> str:
         return self.stream.fields.get(CLIENT_ID, "")

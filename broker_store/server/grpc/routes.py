@@ -84,8 +84,10 @@ class Routes:
 
     def topic_of(self, name: str) -> TopicConfig:
         """Return the topic of a name in a call. Raises Refused if there is none."""
-        check_user_topic(self._parts.topics, name)
-        config = self._parts.topics.get(name)
+        topics = self._parts.topics
+        config = topics.get(name)
+        if config is None or topics.is_system(name):
+            check_user_topic(topics, name)
         if config is None:
             raise Refused(
                 Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}", "no topic"

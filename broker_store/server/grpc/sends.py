@@ -19,7 +19,7 @@ from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
 from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
 from broker_store.kernels.grpc_send import stored_answers, usual_sends
-from broker_store.messages import Message, PutResult
+from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Encoding, Status
 from broker_store.protocol.grpc.v2.service_pb2 import (
@@ -27,8 +27,10 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     SendMessageResponse,
     SendResultEntry,
 )
+from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc import transaction_ids
 from broker_store.server.grpc.call import Call
+from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.property_names import REFUSED
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
@@ -43,6 +45,7 @@ _MESSAGES_TAG = 0x0A  # of the field `messages` in the bytes of a request
 _WAITING = frozenset(("TRANSACTION", "DELAY"))
 # Values of protobuf's enumerations are looked up by name at each access.
 _GZIP, _OK = Encoding.GZIP, Code.OK
+_PUT_OK = PutStatus.PUT_OK
 
 
 class PendingSend:
@@ -69,7 +72,7 @@ class Sends:
         self._stored_answer = stored_answers(SendMessageResponse(status=OK).SerializeToString())
         self._turn = itertools.count()
 
-    def send_usual(self, call: Call, body: bytes) -> bool:
+    def send_usual(self, channel: GrpcChannel, stream: Stream, body: bytes) -> bool:
         """Do what `send` does, from the bytes of a call with one message of the usual kind. Return False for
         any other call. Raises Refused."""
         read = self._read_usual(body)
@@ -79,12 +82,13 @@ class Sends:
         self._check_capacity()
         config = self._routes.topic_of(topic)
         check_body(message_body, self._max_body)
-        _check_type(config, NORMAL)
+        if config.attributes:  # without any, a topic takes this type
+            _check_type(config, NORMAL)
         queue_id = self._queue(config, None)
         message = self._stored_form(
-            config, queue_id, message_body, encoded, encoding, born_ms, call.channel.remote_host
+            config, queue_id, message_body, encoded, encoding, born_ms, channel.remote_host
         )
-        self._group.add(message, self._one_stored, (call, message_id), expires=True)
+        self._group.add(message, self._one_stored, (channel, stream, message_id), expires=True)
         return True
 
     def send(self, call: Call, request: SendMessageRequest) -> None:
@@ -115,7 +119,7 @@ class Sends:
         ]
         ids = [its[properties.UNIQUE_KEY] for its in pairs]
         if kind == NORMAL and len(made) == 1:
-            self._group.add(made[0], self._one_stored, (call, ids[0]), expires=True)
+            self._group.add(made[0], self._one_stored, (call.channel, call.stream, ids[0]), expires=True)
             return
         pending = PendingSend(call, config.name, ids)
         stored = self._stored
@@ -221,15 +225,15 @@ class Sends:
             pending.entries[number].transaction_id = transaction_id
         self._stored(context, result)
 
-    def _one_stored(self, context: tuple[Call, str], result: PutResult) -> None:
+    def _one_stored(self, context: tuple[GrpcChannel, Stream, str], result: PutResult) -> None:
         """Answer a call with one message of the usual kind."""
-        call, message_id = context
-        if OF_PUT[result.status] == _OK:
-            call.answer_body(self._stored_answer(message_id, result.queue_offset))
+        channel, stream, message_id = context
+        if result.status == _PUT_OK:
+            channel.answer(stream, self._stored_answer(message_id, result.queue_offset))
             return
         status = self._status(result)
         entry = SendResultEntry(status=status, message_id=message_id, offset=max(0, result.queue_offset))
-        call.answer(SendMessageResponse(status=status, entries=[entry]))
+        Call(channel, stream).answer(SendMessageResponse(status=status, entries=[entry]))
 
     def _stored(self, context: tuple[PendingSend, int], result: PutResult) -> None:
         pending, number = context

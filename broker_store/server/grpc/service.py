@@ -119,16 +119,20 @@ class Service:
 
     def call(self, channel: GrpcChannel, stream: Stream, body: bytes) -> None:
         """Answer a call that has one message. Raises GrpcError."""
+        method = self._method(channel, stream)
+        if method is None:
+            return
         fields = stream.fields
         path = fields[":path"]
-        method = _METHODS.get(path)
-        if not self._is_grpc(channel, stream) or method is None:
-            return
-        call = Call(channel, stream)
         try:
             # Most sends end here; all others, and what is wrong with a call, are read with protobuf.
-            if path == SEND_MESSAGE and fields.get(CLIENT_ID) and self._sends.send_usual(call, body):
+            if (
+                path == SEND_MESSAGE
+                and fields.get(CLIENT_ID)
+                and self._sends.send_usual(channel, stream, body)
+            ):
                 return
+            call = Call(channel, stream)
             message = message_of(body)
             if len(message) > MAX_SMALL_BODY_BYTES:
                 check_count(message)
@@ -155,22 +159,23 @@ class Service:
             log.exception("%s failed", method.name)
             answer = _with_status(method, FAILED)
         if isinstance(answer, ReceiveMessageResponse):
-            self._receives.refuse(call, answer.status)
+            self._receives.refuse(Call(channel, stream), answer.status)
         elif answer is not None:
-            call.answer(answer)
+            channel.answer(stream, body_of(answer))
 
-    def _is_grpc(self, channel: GrpcChannel, stream: Stream) -> bool:
-        """Return whether a stream is a call of this service. Others are answered here."""
+    def _method(self, channel: GrpcChannel, stream: Stream) -> _Method | None:
+        """Return the method of a call. None for a request that is no call of this service; it is answered
+        here."""
         fields = stream.fields
         if fields[":method"] != "POST" or not fields.get("content-type", "").startswith(CONTENT_TYPE):
             channel.refuse(stream, NOT_GRPC)
-            return False
-        if fields[":path"] not in _METHODS:
+            return None
+        method = _METHODS.get(fields[":path"])
+        if method is None:
             channel.fail(
                 stream, GrpcError(GrpcStatus.UNIMPLEMENTED, f"there is no method {fields[':path']:.120}")
             )
-            return False
-        return True
+        return method
 
     def _count(self, refused: Refused, channel: GrpcChannel, *, is_send: bool = False) -> None:
         self._parts.statistics.refuse(
@@ -203,7 +208,7 @@ class Service:
             self._open(channel, stream)
 
     def _open(self, channel: GrpcChannel, stream: Stream) -> None:
-        if not self._is_grpc(channel, stream):
+        if self._method(channel, stream) is None:
             return
         channel.begin(stream)
         if not stream.fields.get(CLIENT_ID):

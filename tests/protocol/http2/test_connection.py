@@ -290,14 +290,6 @@ def test_an_error_of_a_stream_ends_that_stream_alone(data, code):
     assert server.held[-1].stream.id == 3
 
 
-def test_more_data_than_the_window_ends_the_stream(monkeypatch):
-    monkeypatch.setattr(limits, "STREAM_WINDOW", 1_000)
-    server = Server()
-    out = server.receive(OPEN + frame(f.DATA, 0, 1, bytes(400)) + frame(f.DATA, 0, 1, bytes(700)))
-    assert frame(f.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.FLOW_CONTROL_ERROR)) in out
-    assert server.connection.kept == 0
-
-
 def test_a_request_above_the_largest_is_not_kept_and_waits_for_its_answer():
     server = Server()
     server.connection = Connection(lambda path: 1_000, 0.0)
