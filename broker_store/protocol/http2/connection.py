@@ -53,7 +53,7 @@ MAX_PAYLOAD_BYTES = 64 << 10  # of a frame
 MAX_BLOCK_BYTES = 32 << 10
 MAX_CONTINUATIONS = 8
 # Windows for the peer. That of the connection is the largest that exists: bodies are bounded by the caller.
-# Both are refilled as soon as half of them is used, so that no peer can be seen to exceed them.
+# Both are refilled long before they are used up, so that no peer can be seen to exceed them.
 STREAM_WINDOW = 8 << 20
 REFILL_BYTES = 16 << 20
 FRAMES_PER_REQUEST = 4

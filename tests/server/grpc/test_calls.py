@@ -450,11 +450,17 @@ async def test_one_connection_too_many_is_closed(opened):
     await second.close()
 
 
-async def test_a_port_that_closes_answers_what_came(opened):
-    port = await opened()
-    assert (await port.call("QueryRoute", route())).status.code == Code.OK
+async def test_a_port_that_closes_ends_the_calls_that_wait(opened, caplog):
+    port = await opened(sync_flush=True)
+    sending = asyncio.ensure_future(port.send(message(b"one")))
+    await until(lambda: port.harness.store._confirmations)
     await port.port.close()
-    assert port.port.channels == set()
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await sending
+    assert failed.value.code() == grpc.StatusCode.UNAVAILABLE and port.port.channels == set()
+    port.harness.store.sync()
+    await asyncio.sleep(0)
+    assert not [entry for entry in caplog.records if entry.levelname == "ERROR"]
 
 
 async def test_a_large_request_that_sends_no_message_ends_its_call_before_it_is_read(opened, monkeypatch):
