@@ -3,13 +3,17 @@
 //! send      topic= n= [run= size= groups= deliver_at=]    tls=true turns TLS on, for each command
 //! transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
 //!                               commit one of them; until standard input ends
+//! simple    group= topic= [expression= sql=true invisible_s=]    prints {"ready": true}, then a line for each message that it
+//!                               received and acknowledged, until standard input ends
 
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rocketmq::conf::{ClientOption, ProducerOption};
+use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
+use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::MessageBuilder;
 use rocketmq::model::transaction::{Transaction, TransactionResolution};
-use rocketmq::Producer;
+use rocketmq::{Producer, SimpleConsumer};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
@@ -19,13 +23,17 @@ fn number(options: &Options, name: &str, otherwise: i64) -> i64 {
     options.get(name).map_or(otherwise, |value| value.parse().unwrap())
 }
 
-fn settings(endpoint: &str, options: &Options) -> (ProducerOption, ClientOption) {
-    let mut producer = ProducerOption::default();
-    producer.set_topics(vec![options["topic"].clone()]);
+fn client(endpoint: &str, options: &Options) -> ClientOption {
     let mut client = ClientOption::default();
     client.set_access_url(endpoint);
     client.set_enable_tls(options.get("tls").is_some_and(|value| value == "true"));
-    (producer, client)
+    client
+}
+
+fn settings(endpoint: &str, options: &Options) -> (ProducerOption, ClientOption) {
+    let mut producer = ProducerOption::default();
+    producer.set_topics(vec![options["topic"].clone()]);
+    (producer, client(endpoint, options))
 }
 
 fn key(options: &Options, i: i64) -> String {
@@ -97,6 +105,41 @@ async fn transact(endpoint: &str, options: Options) {
     producer.shutdown().await.unwrap();
 }
 
+async fn simple(endpoint: &str, options: Options) {
+    let mut consumer = SimpleConsumerOption::default();
+    consumer.set_consumer_group(options["group"].clone());
+    consumer.set_topics(vec![options["topic"].clone()]);
+    let mut client = client(endpoint, &options);
+    client.set_long_polling_timeout(Duration::from_secs(5));
+    let mut consumer = SimpleConsumer::new(consumer, client).unwrap();
+    consumer.start().await.unwrap();
+    println!("{}", json!({"ready": true}));
+    let kind = if options.contains_key("sql") { FilterType::Sql } else { FilterType::Tag };
+    let filter = FilterExpression::new(kind, options.get("expression").map_or("*", |text| text));
+    let invisible = Duration::from_secs(number(&options, "invisible_s", 15) as u64);
+    let consuming = async {
+        loop {
+            for view in consumer.receive_with(&options["topic"], &filter, 16, invisible).await.unwrap() {
+                consumer.ack(&view).await.unwrap();
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                let line = json!({
+                    "key": view.keys().first(), "id": view.message_id(), "size": view.body().len(), "tag": view.tag(),
+                    "group": view.message_group(), "attempt": view.delivery_attempt(),
+                    "properties": view.properties(), "at_ms": now.as_millis() as u64,
+                });
+                println!("{line}");
+            }
+        }
+    };
+    let mut rest = Vec::new();
+    let mut input = tokio::io::stdin();
+    tokio::select! {
+        () = consuming => {}
+        _ = input.read_to_end(&mut rest) => {}
+    }
+    consumer.shutdown().await.unwrap();
+}
+
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -105,6 +148,7 @@ async fn main() {
     match words[1].as_str() {
         "send" => send(&words[0], options).await,
         "transact" => transact(&words[0], options).await,
+        "simple" => simple(&words[0], options).await,
         other => panic!("no command {other}"),
     }
 }
