@@ -67,10 +67,10 @@ class ParkedTable(ABC, Generic[Request]):
             heapq.heapify(self._deadlines)
             self._stale = 0
 
-    def expired(self, now_ms: int) -> list[Request]:
-        """Remove and return the requests whose time is over."""
-        over = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
+    def expired(self, now_ms: int, most: int | None = None) -> list[Request]:
+        """Remove and return requests whose time is over: the first `most` of them, or all."""
+        over: list[Request] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms and len(over) != most:
             parked = heapq.heappop(self._deadlines)[2]
             if parked.waiting:
                 self._take_out(parked)

@@ -193,9 +193,7 @@ class Pops:
         if self._store.reads.max_offset(topic, queue_id) > (
             self._parts.pop_positions.next_offset(group, topic, queue_id) or 0
         ):
-            self.waiting.wake(
-                [line for line in self._parts.parked_pops.lines_of((topic, queue_id)) if line[1] == group]
-            )
+            self.waiting.wake([(topic, group, queue_id), (topic, group, ALL_QUEUES)])
 
     def _offset(self, run: _Run, place: Place) -> int:
         """Return where a group reads a queue next. Its first pop commits that. Raises

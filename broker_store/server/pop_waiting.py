@@ -13,6 +13,7 @@ from broker_store.server.pop_request import ALL_QUEUES, Pop
 EXPIRY_INTERVAL_S = 0.25
 # About 2 ms of work.
 MAX_WAKES_PER_TURN = 100
+MAX_ENDS_PER_TURN = 50
 _FULL = "polling full"
 
 
@@ -29,7 +30,7 @@ class WaitingPops:
     ):
         self._parts, self._retry, self._give_up = parts, retry, give_up
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._woken: dict[Line, None] = {}
         self._wake_scheduled = False
 
@@ -46,8 +47,13 @@ class WaitingPops:
             self._give_up(parked)
 
     def _expire(self) -> None:
-        self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
-        for parked in self._parts.parked_pops.expired(self._parts.clock()):
+        """Answer pops whose time is over, MAX_ENDS_PER_TURN in each turn."""
+        over = self._parts.parked_pops.expired(self._parts.clock(), MAX_ENDS_PER_TURN)
+        if len(over) == MAX_ENDS_PER_TURN:
+            self._timer = self._loop.call_soon(self._expire)
+        else:
+            self._timer = self._loop.call_later(EXPIRY_INTERVAL_S, self._expire)
+        for parked in over:
             self._give_up(parked)
 
     def park(self, pop: Pop) -> bool:

@@ -12,6 +12,7 @@ from broker_store.protocol import fastjson, pop
 from broker_store.protocol.pop import Receipt
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
+from broker_store.server.pop_waiting import MAX_ENDS_PER_TURN
 from broker_store.server.router import Router
 from tests.support.bit_set import write_bits
 from tests.support.broker_harness import FakeChannel, Harness, turns
@@ -447,6 +448,19 @@ async def test_the_time_of_a_waiting_pop_ends():
     harness.router.pops.waiting._timer.cancel()
     (answer,) = harness.channel.answers
     assert (answer.opaque, answer.code, answer.remark) == (request.opaque, 210, "NO_MESSAGE_IN_QUEUE")
+
+
+async def test_pops_whose_time_ends_together_are_answered_in_turns():
+    harness = stocked()
+    for number in range(2 * MAX_ENDS_PER_TURN):
+        harness.request(200050, **pop_fields(poll_ms=1_000, group=f"G{number}"))
+    await turns()
+    harness.now_ms += 1_001
+    harness.router.pops.waiting._expire()
+    assert len(harness.channel.answers) == MAX_ENDS_PER_TURN
+    await turns()
+    assert [answer.code for answer in harness.channel.answers] == [210] * 2 * MAX_ENDS_PER_TURN
+    harness.router.pops.waiting._timer.cancel()
 
 
 async def test_a_pop_that_comes_too_late_is_answered_with_zeros():

@@ -51,6 +51,7 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         self._lines: dict[Line, dict[ParkedPop[Request], None]] = {}
         self._queues_of: dict[Line, tuple[Queue, ...]] = {}
         self._lines_of: dict[Queue, dict[Line, None]] = {}
+        self._lines_in: dict[tuple[str, str], dict[Line, None]] = {}  # by topic and group
         self._of_group: Counter[str] = Counter()
 
     def park(self, parked: ParkedPop[Request], queues: Iterable[Queue]) -> bool:
@@ -61,6 +62,7 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
             return False
         if line is None:
             line = self._lines[parked.line] = {}
+            self._lines_in.setdefault(parked.line[:2], {})[parked.line] = None
             self._queues_of[parked.line] = tuple(queues)
             for queue in self._queues_of[parked.line]:
                 self._watch(*queue)
@@ -91,7 +93,7 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
 
     def lines(self, group: str, topic: str) -> list[Line]:
         """Return the lines of a group in a topic."""
-        return [line for line in self._lines if line[:2] == (topic, group)]
+        return list(self._lines_in.get((topic, group), ()))
 
     def _drop(self, parked: ParkedPop[Request]) -> None:
         line = self._lines[parked.line]
@@ -102,6 +104,10 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
             del self._of_group[group]
         if not line:
             del self._lines[parked.line]
+            together = self._lines_in[parked.line[:2]]
+            del together[parked.line]
+            if not together:
+                del self._lines_in[parked.line[:2]]
             for queue in self._queues_of.pop(parked.line):
                 self._unwatch(*queue)
                 of_queue = self._lines_of[queue]
