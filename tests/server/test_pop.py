@@ -902,6 +902,21 @@ async def test_pops_of_a_deleted_topic_bring_back_no_message_of_a_new_one():
     assert harness.store.max_offset(RETRY, 0) == 32
 
 
+async def test_what_a_group_acknowledges_after_its_deletion_does_not_come_again():
+    """The position of a pop before the deletion is not committed yet when the new group pops."""
+    harness = stocked(*[b"old"] * 10)
+    assert len(bodies(await popped(harness, 1))) == 10
+    assert (await harness.ask(207, groupName="CG", cleanOffset="true")).code == 0
+    put(harness, *[b"new"] * 5)
+    given = bodies(await popped(harness, 1))
+    for _ in range(5):
+        run(harness, 100)
+        given += bodies(await popped(harness, 1))
+    # The new group begins as a new group does, and gets each message once.
+    assert given == [b"old"] * 10 + [b"new"] * 5
+    assert harness.parts.offsets.query("CG", "TopicX", 1) == 15
+
+
 async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
     """One of 2,000 kept the loop for a tenth of a second."""
     harness = stocked(b"a")

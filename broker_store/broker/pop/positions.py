@@ -92,16 +92,22 @@ class PopPositions:
     def drop(self, group: str, topic: str, queue_id: int | None = None) -> None:
         """Forget positions that are not committed, because the group's offsets of a queue, or of the topic,
         were reset or removed."""
-        for move in self._moves:
-            if move.place[:2] == (group, topic) and queue_id in (None, move.place[2]):
-                move.is_dropped = True
-                self._latest.pop(move.place, None)
-                self._offsets.dirty = True  # a start must not find the record of this move
+        self._drop(lambda place: place[:2] == (group, topic) and queue_id in (None, place[2]))
 
     def drop_topic(self, topic: str) -> None:
         """Forget positions of a deleted topic that are not committed."""
-        for group in {move.place[0] for move in self._moves if move.place[1] == topic}:
-            self.drop(group, topic)
+        self._drop(lambda place: place[1] == topic)
+
+    def drop_group(self, group: str) -> None:
+        """Forget positions of a deleted group that are not committed."""
+        self._drop(lambda place: place[0] == group)
+
+    def _drop(self, concerns: Callable[[Place], bool]) -> None:
+        for move in self._moves:
+            if concerns(move.place):
+                move.is_dropped = True
+                self._latest.pop(move.place, None)
+                self._offsets.dirty = True  # a start must not find the record of this move
 
     def unsettled_end(self) -> int:
         """Return how far the log must be synced before all positions may be committed; 0 when all are."""

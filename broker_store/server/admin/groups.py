@@ -26,6 +26,7 @@ def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
     parts.ordered.forget(group=group)
     if clean_offset:
         parts.offsets.forget_group(group)
+        parts.pop_positions.drop_group(group)
         parts.broadcast.forget(group=group)
     parts.statistics.forget_group(group)
     parts.in_flight.forget_group(group)
