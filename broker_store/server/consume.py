@@ -28,6 +28,7 @@ from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_pull
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.channel import Channel
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pull import Pull
 from broker_store.server.pull_checks import check_pull
@@ -128,6 +129,8 @@ class Consume:
             self._answer_parked(parked)
 
     def _answer_parked(self, parked: ParkedPull[Pull]) -> None:
+        if not self._filters_as_now(parked) and not self._filter_as_now(parked):
+            return
         pull = parked.pull
         self._read(
             pull,
@@ -135,9 +138,38 @@ class Consume:
             lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset),
         )
 
+    def _filters_as_now(self, parked: ParkedPull[Pull]) -> bool:
+        """Return False if the subscription of the group has changed since the pull came."""
+        header, then = parked.pull.header, parked.pull.subscription
+        now = self._parts.clients.subscription(header.consumer_group, header.topic)
+        return (
+            then is None
+            or now is None
+            or now is then
+            or (now.expression, now.expression_type, now.class_filter)
+            == (then.expression, then.expression_type, then.class_filter)
+        )
+
+    def _filter_as_now(self, parked: ParkedPull[Pull]) -> bool:
+        """Have a parked pull filter by the present subscription, from its own offset on: messages that the
+        old one rejected may pass now. Return False if the pull is not allowed any more; then it is answered,
+        and the next one is refused."""
+        pull = parked.pull
+        parked.offset = pull.header.queue_offset
+        try:
+            parked.pull = check_pull(self._parts, pull.command, pull.header, pull.channel)
+        except Refusal:
+            self._parts.parked.remove(parked)
+            empty = self._empty(pull.header, GetStatus.OFFSET_OVERFLOW_ONE, parked.offset)
+            self._answer(pull, empty)
+            return False
+        return True
+
     def _retry(self, parked: ParkedPull[Pull]) -> None:
         """Read again for a parked pull. It is answered, or stays parked."""
         if parked.reading or not parked.waiting:
+            return
+        if not self._filters_as_now(parked) and not self._filter_as_now(parked):
             return
         channel = parked.channel
         if channel.paused:
@@ -168,6 +200,9 @@ class Consume:
     def _retried(self, parked: ParkedPull, result: GetResult) -> None:
         parked.reading = False
         if not parked.waiting:
+            return
+        if not self._filters_as_now(parked):  # it changed during a cold read
+            self._retry(parked)
             return
         status = result.status
         if status is GetStatus.OFFSET_FOUND_NULL:

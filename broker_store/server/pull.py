@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker_store.broker.filters import Subscription
 from broker_store.messages import MessageFilter
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import PullHeader
@@ -14,7 +15,8 @@ class Pull(NamedTuple):
     """A request, and what its answer says of its topic and group.
 
     `tag_codes` are the hash codes of the tags that it wants, None for all messages. A `message_filter` judges
-    messages by their properties.
+    messages by their properties. `subscription` is the group's, from which both were made; None if the request
+    has its own.
     """
 
     command: Command
@@ -23,4 +25,5 @@ class Pull(NamedTuple):
     tag_codes: frozenset[int] | None
     topic_sys_flag: int
     group_sys_flag: int
-    message_filter: MessageFilter | None = None
+    message_filter: MessageFilter | None
+    subscription: Subscription | None

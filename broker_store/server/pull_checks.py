@@ -57,7 +57,8 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
     judge = None
     if not subscription.class_filter and not filters.is_tag_type(subscription.expression_type):
         judge = _message_filter(parts, header, subscription)
-    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag, judge)
+    of_group = None if header.sys_flag & headers.PULL_SUBSCRIPTION else subscription
+    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag, judge, of_group)
 
 
 def no_filter(expression_type: str) -> str:

@@ -167,3 +167,46 @@ async def test_the_filter_of_a_group_that_has_gone_is_kept_for_a_while():
     harness.now_ms += 1_000
     filters.clean()
     assert filters.get("S1", "G") is None and filters._characters == 0
+
+
+async def parked_with_another_subscription(old: str, new: str) -> Harness:
+    """A harness with a pull parked at 3, whose group then changes its subscription from `old` to `new`."""
+    harness = stocked(3)
+    await beat(harness, old)
+    harness.request(
+        11, consumerGroup="G", topic="S1", queueId=0, queueOffset=3, maxMsgNums=32, sysFlag=2, commitOffset=0,
+        suspendTimeoutMillis=15_000, subVersion=1,
+    )  # fmt: skip
+    await turns()
+    put(harness, "early", {"a": "2"})  # before the change, and rejected by the old subscription
+    await turns()
+    assert harness.parts.parked.count == 1
+    await beat(harness, new, version=2)
+    harness.channel.answers.clear()
+    return harness
+
+
+async def test_a_parked_pull_filters_by_the_subscription_that_its_group_has_now():
+    harness = await parked_with_another_subscription("a > 18", "a < 3")
+    put(harness, "late", {"a": "1"})
+    await turns()
+    (answer,) = harness.channel.answers
+    assert (answer.code, bodies(answer), answer.fields["nextBeginOffset"]) == (0, ["early", "late"], "5")
+
+
+async def test_a_parked_pull_whose_time_ends_gives_what_the_new_subscription_wants():
+    harness = await parked_with_another_subscription("a > 18", "a < 3")
+    harness.now_ms += 15_000
+    harness.router.consume._expire()
+    harness.router.consume._timer.cancel()
+    (answer,) = harness.channel.answers
+    assert (answer.code, bodies(answer)) == (0, ["early"])
+
+
+async def test_a_parked_pull_that_is_not_allowed_any_more_passes_no_message():
+    harness = await parked_with_another_subscription("a > 18", "a < 3")
+    object.__setattr__(harness.parts.settings, "enable_property_filter", False)
+    put(harness, "late", {"a": "1"})
+    await turns()
+    (answer,) = harness.channel.answers
+    assert (answer.code, answer.fields["nextBeginOffset"], harness.parts.parked.count) == (19, "3", 0)
