@@ -174,13 +174,14 @@ def topic_of(topic: str, group: str, kind: int) -> str:
     return topic if kind == NORMAL else pop_retry_topic(topic, group, version=kind)
 
 
-def read_batch_ack(body: bytes) -> list[BatchAck]:
-    """Return the acknowledgements of a BATCH_ACK_MESSAGE. Raises FieldError."""
+def read_batch_ack(body: bytes) -> tuple[str | None, list[BatchAck]]:
+    """Return the name of the broker that a BATCH_ACK_MESSAGE is for, None without one, and its
+    acknowledgements. Raises FieldError."""
     value = fastjson.loads(body)
-    acks = value.get("acks") if isinstance(value, dict) else None
+    acks, name = (value.get("acks"), value.get("brokerName")) if isinstance(value, dict) else (None, None)
     if not isinstance(acks, list) or len(acks) > MAX_BATCH_ACKS:
         raise FieldError("body", excerpt(acks), f"a list of at most {MAX_BATCH_ACKS} acks")
-    return [_batch_ack(ack) for ack in acks]
+    return None if name is None else str(name), [_batch_ack(ack) for ack in acks]
 
 
 def _batch_ack(value: object) -> BatchAck:

@@ -67,4 +67,8 @@ class OffsetHandlers:
         taken = parts.offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )
+        if taken:
+            parts.pop_positions.committed(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
         return command.answer(0, None if taken else "Offset has been previously reset", {})

@@ -51,7 +51,9 @@ class PopAckHandlers:
     async def batch_ack(self, command: Command, channel: Channel) -> Command | None:
         """Store that messages of several pops were consumed. All entries are checked before one is stored.
         In turns: each entry is a record."""
-        acks = read_batch_ack(command.body)
+        broker_name, acks = read_batch_ack(command.body)
+        if broker_name is not None:
+            self._acks.check_broker(broker_name)
         if not acks:
             return command.answer(ResponseCode.NO_MESSAGE, "there are no acks in the body")
         ready: list[tuple[BatchAck, list[int]]] = []

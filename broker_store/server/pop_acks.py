@@ -90,6 +90,8 @@ class PopAcks:
         self._check_queue(topic, ack.group, ack.queue_id, remote)
         self._check_revive_queue(ack.revive_queue)
         self.check_group(ack.group)
+        if ack.revive_queue != ORDER_REVIVE_QUEUE:
+            self._check_invisible_time(self._target_of(ack).key, ack.invisible_ms)
         reads = self._parts.store.reads
         low, high = reads.min_offset(topic, ack.queue_id), reads.max_offset(topic, ack.queue_id)
         offsets = [ack.start_offset + diff for diff in ack.diffs]
@@ -97,10 +99,12 @@ class PopAcks:
 
     def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> Changed:
         """Store that messages of one pop checkpoint, or of one pop in order, were consumed."""
+        return self._parts.acks.put(self._target_of(ack), offsets)
+
+    def _target_of(self, ack: BatchAck) -> AckTarget:
         topic = topic_of(ack.topic, ack.group, ack.kind)
         key = PopKey(topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_ms, self._parts.broker_name)
-        target = AckTarget(key, ack.revive_queue, ack.pop_ms + ack.invisible_ms)
-        return self._parts.acks.put(target, offsets)
+        return AckTarget(key, ack.revive_queue, ack.pop_ms + ack.invisible_ms)
 
     def change_invisible_time(
         self, popped: Popped, invisible_ms: int, remote: str, done: Callable[[PutStatus, Receipt], None]
@@ -189,14 +193,33 @@ class PopAcks:
         receipt = popped.receipt
         self._check_queue(popped.topic, popped.group, popped.queue_id, remote)
         self._check_revive_queue(receipt.revive_queue)
-        if receipt.broker_name != self._parts.broker_name:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the receipt is of broker {receipt.broker_name:.120}, this is {self._parts.broker_name}",
-                "receipt of another broker",
-            )
+        self.check_broker(receipt.broker_name)
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=is_after)
         self.check_group(popped.group)
+        if not receipt.is_order:
+            self._check_invisible_time(popped.target.key, receipt.invisible_ms)
+
+    def check_broker(self, name: str) -> None:
+        """Raise Refusal for the name of another broker."""
+        if name != self._parts.broker_name:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt is of broker {name:.120}, this is {self._parts.broker_name}",
+                "receipt of another broker",
+            )
+
+    def _check_invisible_time(self, key: PopKey, invisible_ms: int) -> None:
+        """Raise Refusal if the pop of a receipt is known, and had another invisible time. A record that is
+        due at another time than its pop checkpoint would come too late for it."""
+        given_ms = self._parts.revive_log.in_flight.invisible_ms(key)
+        if given_ms is not None and given_ms != invisible_ms:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt has an invisible time of {invisible_ms} ms, its pop had {given_ms}",
+                "receipt",
+                value=invisible_ms,
+                limit=given_ms,
+            )
 
     def check_group(self, group: str) -> None:
         """Raise Refusal for a group that does not exist, NameError_ for a name that no group may have."""

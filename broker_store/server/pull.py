@@ -15,8 +15,8 @@ class Pull(NamedTuple):
     """A request, and what its answer says of its topic and group.
 
     `tag_codes` are the hash codes of the tags that it wants, None for all messages. A `message_filter` judges
-    messages by their properties. `subscription` is the group's, from which both were made; None if the request
-    has its own.
+    messages by their properties. `subscription` is that of the group, from which both were made; None if the
+    request has its own.
     """
 
     command: Command

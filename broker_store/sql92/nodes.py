@@ -17,6 +17,7 @@ from broker_store.sql92.errors import NUMBER, SYNTAX, EvaluationError, Expressio
 
 # Levels of a tree: evaluation calls one function in another for each.
 MAX_DEPTH = 200
+_LONG_DIGITS = 19  # of the largest whole number, in decimal
 
 # What values a node has beside null. Properties are texts; whole numbers within 32 bits are "integer".
 Kind = Literal["text", "boolean", "integer", "long", "double", "null"]
@@ -199,7 +200,9 @@ def walk(tree: Node) -> Iterator[Node]:
 
 def whole(text: str) -> Constant:
     """Return the constant of a whole number. Raises ExpressionError beyond 64 bits."""
-    value = int(text.rstrip("lL"))
+    digits = text.rstrip("lL")
+    # Python refuses to read numbers of thousands of digits.
+    value = int(digits) if len(digits) <= _LONG_DIGITS else java.LONG_MAX + 1
     if value > java.LONG_MAX:
         raise ExpressionError(f'For input string: "{text.rstrip("lL")}"', NUMBER)
     return Constant("integer" if value <= java.INT_MAX else "long", value)

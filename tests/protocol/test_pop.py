@@ -58,7 +58,8 @@ ACK = {"t": "T", "c": "g", "r": "1", "so": 10, "q": 2, "rq": 3, "pt": 5, "it": 1
 
 def test_a_batch_is_read():
     body = fastjson.dumps({"brokerName": "b", "acks": [ACK, ACK | {"r": "0"}]})
-    first, second = pop.read_batch_ack(body)
+    broker_name, (first, second) = pop.read_batch_ack(body)
+    assert broker_name == "b"
     assert first == BatchAck("T", "g", 1, 10, 2, 3, 5, 1000, (0, 2, 9)) and second.kind == 0
 
 

@@ -342,6 +342,27 @@ async def test_an_invisible_time_is_changed():
     assert (stored.body, stored.reconsume_times) == (b"a", 1)
 
 
+@pytest.mark.parametrize("what", ["ack", "batch", "change", "another broker"])
+async def test_a_receipt_with_another_invisible_time_or_broker_is_refused(what):
+    harness = stocked(b"a")
+    topic, queue_id, text, offset = receipts(await popped(harness, 1), harness)[b"a"]
+    forged = pop.read_receipt(text)._replace(invisible_ms=70_000)
+    if what == "ack":
+        answer = await ack(harness, (topic, queue_id, pop.write_receipt(forged), offset))
+    elif what == "change":
+        answer = await change(harness, (topic, queue_id, pop.write_receipt(forged), offset), 30_000)
+    else:
+        broker, invisible_ms = ("broker-a", 70_000) if what == "batch" else ("broker-z", 10_000)
+        entry = {
+            "c": "CG", "t": "TopicX", "r": "0", "so": forged.start_offset, "q": 1, "rq": forged.revive_queue,
+            "pt": forged.pop_ms, "it": invisible_ms, "b": write_bits([0]),
+        }  # fmt: skip
+        answer = await harness.ask(200151, fastjson.dumps({"brokerName": broker, "acks": [entry]}))
+    assert answer.code == 13 and harness.parts.in_flight.invisible == 1
+    run(harness, 11_000)
+    assert bodies(await popped(harness)) == [b"a"]  # at its own time
+
+
 async def test_a_changed_message_is_acknowledged_by_its_new_receipt():
     harness = stocked(b"a")
     topic, queue_id, text, offset = receipts(await popped(harness), harness)[b"a"]
@@ -915,6 +936,25 @@ async def test_what_a_group_acknowledges_after_its_deletion_does_not_come_again(
     # The new group begins as a new group does, and gets each message once.
     assert given == [b"old"] * 10 + [b"new"] * 5
     assert harness.parts.offsets.query("CG", "TopicX", 1) == 15
+
+
+@pytest.mark.parametrize("how", ["commit", "clone"])
+async def test_an_offset_that_is_set_back_counts_for_the_next_pop(how):
+    """The position of the last pop is not committed yet."""
+    harness = stocked(*[b"%d" % number for number in range(10)])
+    for name in ("CG", "Other"):
+        harness.parts.groups.find_or_create(name)
+    harness.parts.offsets.commit("Other", "TopicX", 1, 2)
+    assert len(bodies(await popped(harness, 1))) == 10
+    if how == "commit":
+        fields = dict(consumerGroup="CG", topic="TopicX", queueId=1, commitOffset=2)
+        assert (await harness.ask(15, **fields)).code == 0
+    else:
+        assert (await harness.ask(314, srcGroup="Other", destGroup="CG", topic="TopicX")).code == 0
+    assert harness.parts.offsets.query("CG", "TopicX", 1) == 2
+    assert bodies(await popped(harness, 1)) == [b"%d" % number for number in range(2, 10)]
+    run(harness, 1_000)
+    assert harness.parts.offsets.query("CG", "TopicX", 1) == 10
 
 
 async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):

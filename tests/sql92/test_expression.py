@@ -34,6 +34,12 @@ def test_nesting_is_bounded(sign):
         Expression(sign * 801 + "a = 1")
 
 
+@pytest.mark.parametrize("digits", [20, 4_301, 8_000])
+def test_a_whole_number_of_many_digits_does_not_compile(digits):
+    with pytest.raises(ExpressionError, match="For input string"):
+        Expression("a = " + "9" * digits)
+
+
 def test_a_long_chain_is_not_deep():
     assert Expression(" AND ".join(["a = 1"] * 512)).matches({"a": "1"})
     assert Expression(" OR ".join(["a = 2"] * 511 + ["a = 1"])).matches({"a": "1"})

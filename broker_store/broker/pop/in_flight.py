@@ -284,6 +284,11 @@ class InFlight:
         pop = self._pop_of(key)
         return pop is not None and pop.revive_queue == revive_queue and offset in pop.offsets()
 
+    def invisible_ms(self, key: PopKey) -> int | None:
+        """Return the invisible time of a pop with invisible messages; None if it is not known."""
+        pop = self._pop_of(key)
+        return None if pop is None else pop.checkpoint.invisible_ms
+
     def pops_of(self, group: str) -> list[OpenPop]:
         """Return the pops of a group with invisible messages."""
         return list(

@@ -94,6 +94,12 @@ class PopPositions:
         were reset or removed."""
         self._drop(lambda place: place[:2] == (group, topic) and queue_id in (None, place[2]))
 
+    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Forget positions above an offset that a client has committed: it sets the group back."""
+        latest = self._latest.get((group, topic, queue_id))
+        if latest is not None and offset < latest.offset:
+            self.drop(group, topic, queue_id)
+
     def drop_topic(self, topic: str) -> None:
         """Forget positions of a deleted topic that are not committed."""
         self._drop(lambda place: place[1] == topic)

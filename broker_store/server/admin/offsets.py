@@ -98,6 +98,7 @@ class OffsetAdmin:
         async for topics in in_turns(cloned):
             for topic in topics:
                 self._parts.offsets.clone(header.src_group, header.dest_group, topic)
+                self._parts.pop_positions.drop(header.dest_group, topic)
         return command.answer()
 
     def correction_offset(self, command: Command, channel: Channel) -> Command:
