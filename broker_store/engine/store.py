@@ -86,7 +86,7 @@ class MessageStore:
         self.dispatcher, self.appender, self.reads = parts.dispatcher, parts.appender, parts.reads
         self.confirmation, self.write_path, self.times = parts.confirmation, parts.write_path, parts.times
         self.rebuilding, self.timer_files = parts.rebuilding, parts.timer_files
-        self.cleaning = Cleaning(parts)
+        self.cleaning, self.tombstones = Cleaning(parts), parts.tombstones
         self.status = StoreStatus(parts, self.cleaning)
         self.rejects_sends: str | None = None  # the flag for which sends are refused before they are put
         # The thread that opens and closes.

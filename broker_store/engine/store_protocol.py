@@ -22,6 +22,7 @@ from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.confirmation import Confirmation
 from broker_store.engine.log.write_path import WritePath
+from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention.cleaning import Cleaning
 from broker_store.engine.status.status import StoreStatus
@@ -38,6 +39,7 @@ class Store(Protocol):
     reads: Reads
     confirmation: Confirmation  # what is acknowledged; watched queues
     cleaning: Cleaning
+    tombstones: Tombstones  # where in the log topics were deleted
     status: StoreStatus  # positions, files, why puts are refused
     timer_files: TimerFiles
     write_path: WritePath  # how long the steps of a put take, sampled

@@ -117,6 +117,7 @@ async def test_what_is_found_is_answered_as_apaches_broker_does():
     )
     told = stored.properties
     assert told.pop("POP_NEXT") == "1"
+    assert told.pop("POP_LOG") == str(stored.log_offset)
     assert told == {
         "REAL_TOPIC": REVIVE_LOG,
         "TIMER_DELIVER_MS": "1795244527000",

@@ -52,6 +52,7 @@ class MemoryStore:
         # It has no parts: it does all by itself.
         self.reads = self.appender = self.confirmation = self.status = self.cleaning = self.log = self
         self.records = self.times = self  # of `reads`
+        self.tombstones = self
         self.clock = clock
         self.sync_flush = sync_flush
         self.cold = False
@@ -75,6 +76,7 @@ class MemoryStore:
         self._watched: Counter[tuple[str, int]] = Counter()
         self._confirmations: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._next: dict[tuple[str, int], int] = {}
+        self._deleted: dict[str, int] = {}
         self._cold_reads: list[Callable[[], None]] = []
         self.write_path = WritePath(clock)
         self.new_files = NewFiles()  # nothing is put off: there are no files
@@ -300,7 +302,12 @@ class MemoryStore:
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
+    def before(self, topic: str) -> int:
+        return self._deleted.get(topic, 0)
+
     def delete_topic(self, topic: str) -> None:
+        if self.queue_ids(topic):
+            self._deleted[topic] = self.wrote
         for table in (self._queues, self._next):
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]

@@ -97,7 +97,9 @@ class EarlierPops:
         queue_id = parse_long(pairs.get(properties.REAL_QUEUE_ID)) or 0
         if stored.tags == CHECKPOINT_TAG:
             checkpoint = checkpoint_of(stored)
-            if checkpoint is not None:
+            if checkpoint is not None and stored.log_offset >= self._store.tombstones.before(
+                checkpoint.key.topic
+            ):
                 self._in_flight.found(checkpoint, queue_id)
             return
         try:

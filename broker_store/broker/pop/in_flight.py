@@ -24,6 +24,8 @@ Place = tuple[str, str, int]  # group, topic, queue id: as in positions.py
 MAX_POPS = 100_000
 # Records kept for one pop that is not found yet: it has at most 32 messages, more of them are repeated.
 MAX_EARLY_OF_POP = 64
+# Of those that are forgotten together, in one step: about a millisecond of work.
+FREED_PER_STEP = 1_000
 SEARCHING = "what was popped before the start is being read"
 
 
@@ -112,12 +114,14 @@ class InFlight:
         self._pops = self._serial = 0
         self._places: dict[Place, dict[PopKey, OpenPop]] = {}
         self._places_of: dict[str, dict[Place, None]] = {}  # by group
+        self._places_in: dict[str, dict[Place, None]] = {}  # by topic
         self._groups_of: dict[tuple[str, int], dict[str, None]] = {}  # by topic and queue id
         self._invisible: Counter[Place] = Counter()
         self._counts: dict[str, GroupCounts] = {}
         # Until all pops of before the start are found: what left those that are not found yet
         self._early: dict[PopKey, list[_Leaving]] = {}
         self._is_searching = False
+        self._forgotten: list[dict[PopKey, OpenPop]] = []  # `free_some` gives their memory back
         self.earlier_doubt = ""  # why pops of before the start may be missing; empty: they are not
         self.invisible = 0  # messages of all groups
 
@@ -164,6 +168,7 @@ class InFlight:
         if pops is None:
             pops = self._places[place] = {}
             self._places_of.setdefault(key.group, {})[place] = None
+            self._places_in.setdefault(key.topic, {})[place] = None
             self._groups_of.setdefault((key.topic, key.queue_id), {})[key.group] = None
         pops[key] = pop
         self._pops += 1
@@ -215,20 +220,34 @@ class InFlight:
     def forget_group(self, group: str) -> None:
         """Forget what a deleted group popped."""
         for place in list(self._places_of.get(group, ())):
-            for key in list(self._places[place]):
-                self.finished(key)
+            self._forget_pops(place)
         self._counts.pop(group, None)
 
-    def take_topic(self, topic: str) -> list[OpenPop]:
-        """Forget what was popped of a deleted topic; return those pops."""
-        taken = []
-        for place in [
-            (group, *of) for of, groups in self._groups_of.items() if of[0] == topic for group in groups
-        ]:
-            for pop in list(self._places[place].values()):
-                taken.append(pop)
-                self.finished(pop.checkpoint.key)
-        return taken
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was popped of a deleted topic."""
+        for place in list(self._places_in.get(topic, ())):
+            self._forget_pops(place)
+
+    def _forget_pops(self, place: Place) -> None:
+        pops = self._places[place]
+        self._pops -= len(pops)
+        self.invisible -= self._invisible[place]
+        self._forget_place(place)
+        self._forgotten.append(pops)
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Return whether `free_some` has to be called again."""
+        return bool(self._forgotten)
+
+    def free_some(self) -> None:
+        """Give back the memory of some forgotten pops: that of 100,000 takes too long for one turn."""
+        for _ in range(FREED_PER_STEP):
+            if not self._forgotten:
+                return
+            self._forgotten[-1].popitem()
+            if not self._forgotten[-1]:
+                self._forgotten.pop()
 
     def _add(self, place: Place, messages: int) -> None:
         self._invisible[place] += messages
@@ -241,6 +260,10 @@ class InFlight:
         del places[place]
         if not places:
             del self._places_of[group]
+        places = self._places_in[topic]
+        del places[place]
+        if not places:
+            del self._places_in[topic]
         groups = self._groups_of[topic, queue_id]
         del groups[group]
         if not groups:

@@ -22,7 +22,6 @@ from functools import partial
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.pop.again import again, at_the_end, is_stored_as
-from broker_store.broker.pop.ended_pops import EndedPops
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.positions import PopPositions
@@ -49,7 +48,6 @@ from broker_store.formats.pop_records import (
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
     REVIVE_GROUP,
-    PopCheckpoint,
     PopKey,
 )
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus
@@ -98,7 +96,6 @@ class Revive:
         self._retry_ms = 0
         self._started_ms = self._remember_until_ms = 0
         self._owed: list[tuple[PopKey, int, int]] = []  # acknowledgements that a kill prevented
-        self.ended = EndedPops(positions, revive_log)
         # Messages but for `invalid`, records that could not be read, and `failures`. `dropped` are gone, or
         # their topic or group is.
         self.counts = dict.fromkeys(("acknowledged", "revived", "dropped", "invalid", "failures"), 0)
@@ -170,7 +167,10 @@ class Revive:
                     result = self._store.reads.get(GetRequest(key.topic, key.queue_id, offset, 1))
                     if result is None or result.status is not GetStatus.FOUND:
                         continue
-                    message = again(record.decode(result.body, check_crc=False), retry, held.checkpoint)
+                    popped = record.decode(result.body, check_crc=False)
+                    if popped.log_offset >= held.log_end:
+                        continue
+                    message = again(popped, retry, held.checkpoint)
                     same = next((one for one in left if is_stored_as(message, one)), None)
                     if same is not None:
                         left.remove(same)
@@ -222,8 +222,7 @@ class Revive:
         while self._owed:
             key, offset, queue_id = self._owed.pop()
             self._log.put_ack(key, [offset], queue_id, now_ms, None)
-        if not self.ended.step():
-            self._fail(now_ms)
+        self._log.in_flight.free_some()
         self._positions.settle(self._store.flushed)
         if not self._remembers(now_ms):
             for queue in self._queues:
@@ -244,7 +243,7 @@ class Revive:
     def _next_ms(self, now_ms: int) -> int:
         if self._retry_ms > now_ms:
             return self._retry_ms
-        if self.ended:
+        if self._log.in_flight.has_forgotten:
             return now_ms
         next_ms = now_ms + POLL_MS
         for queue in self._queues:
@@ -307,10 +306,11 @@ class Revive:
             checkpoint = checkpoint_of(stored)
             if checkpoint is None:
                 self.counts["invalid"] += 1
-            elif checkpoint.identity not in queue.remembered and not _holds(queue, checkpoint):
+            elif checkpoint.identity not in queue.remembered and not queue.holds(checkpoint):
                 queue.in_hand.pop(checkpoint.key, None)
-                queue.in_hand[checkpoint.key] = InHand(checkpoint, stored.queue_offset)
-                if stored.queue_offset < queue.backlog_end:
+                held = queue.in_hand[checkpoint.key] = InHand(checkpoint, stored)
+                is_deleted = held.log_end < self._store.tombstones.before(checkpoint.key.topic)
+                if stored.queue_offset < queue.backlog_end and not is_deleted:
                     self._log.in_flight.found(checkpoint, queue.queue_id)
                 heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
@@ -403,7 +403,13 @@ class Revive:
         """Store the messages that were read in the retry topic, or have them read again later."""
         status = result.status
         if status is GetStatus.FOUND:
-            self._store_again(queue, held, record.decode_all(result.body, check_crc=False), now_ms)
+            found = record.decode_all(result.body, check_crc=False)
+            others = [each.queue_offset for each in found if each.log_offset >= held.log_end]
+            if others:  # of a new topic: that of the pop was deleted
+                self._drop(queue, held, others)
+                found = [each for each in found if each.log_offset < held.log_end]
+            if found:
+                self._store_again(queue, held, found, now_ms)
         elif status is GetStatus.NO_MATCHED_MESSAGE:
             self._retry_ms = now_ms + RETRY_MS  # the reader threads are busy
         elif status is GetStatus.READ_FAILED:
@@ -483,12 +489,6 @@ class Revive:
                 queue.finished = finished
                 place = (REVIVE_GROUP, self._log.topic, queue.queue_id)
                 self._positions.move(place, finished, self._store.log.wrote, queue.put_end)
-
-
-def _holds(queue: ReviveQueue, checkpoint: PopCheckpoint) -> bool:
-    """True if a pop checkpoint is in hand already: the timer delivered it twice."""
-    held = queue.in_hand.get(checkpoint.key)
-    return held is not None and held.checkpoint.identity == checkpoint.identity
 
 
 def _run(offsets: list[int]) -> list[int]:

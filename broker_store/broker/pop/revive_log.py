@@ -20,6 +20,9 @@ AHEAD_MS = 1000
 # A property of our own in the record of a pop: the queue offset at which the group's next pop begins. A start
 # reads it (docs/spec/pop.md section 4).
 NEXT_OFFSET = "POP_NEXT"
+# Another one: where the log ended before the record. The messages of the pop lie before it. One at their
+# queue offsets that lies after it belongs to a topic that was made again (docs/spec/pop.md section 6).
+LOG_END = "POP_LOG"
 
 
 class ReviveLog:
@@ -61,6 +64,7 @@ class ReviveLog:
             properties.TAGS: CHECKPOINT_TAG,
             properties.UNIQUE_KEY: pop_records.checkpoint_id(checkpoint.key),
             properties.TIMER_DELIVER_MS: str(checkpoint.revive_ms - AHEAD_MS),
+            LOG_END: str(self._store.log.wrote),
         }
         if next_offset is not None:
             values[NEXT_OFFSET] = str(next_offset)

@@ -6,6 +6,8 @@ import heapq
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from broker_store.broker.pop.revive_log import LOG_END
+from broker_store.broker.timer_request import parse_long
 from broker_store.errors import FormatError
 from broker_store.formats import pop_records, record
 from broker_store.formats.pop_records import CHECKPOINT_TAG, PopCheckpoint, PopKey
@@ -13,13 +15,15 @@ from broker_store.formats.pop_records import CHECKPOINT_TAG, PopCheckpoint, PopK
 
 class InHand:
     """A pop checkpoint that is not finished. `at` is its place in the revive log, bits of `acked` are set for
-    messages that do not come again."""
+    messages that do not come again. Its messages lie before `log_end` in the log."""
 
-    __slots__ = ("acked", "at", "checkpoint")
+    __slots__ = ("acked", "at", "checkpoint", "log_end")
 
-    def __init__(self, checkpoint: PopCheckpoint, at: int):
-        self.checkpoint, self.at = checkpoint, at
+    def __init__(self, checkpoint: PopCheckpoint, stored: record.StoredMessage):
+        self.checkpoint, self.at = checkpoint, stored.queue_offset
         self.acked = checkpoint.acked
+        # Without the property: the timer delivered the record after the pop.
+        self.log_end = parse_long(stored.properties.get(LOG_END)) or stored.log_offset
 
     @property
     def is_done(self) -> bool:
@@ -51,6 +55,11 @@ class ReviveQueue:
     in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
     due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
     remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
+
+    def holds(self, checkpoint: PopCheckpoint) -> bool:
+        """True if a pop checkpoint is in hand already: the timer delivered it twice."""
+        held = self.in_hand.get(checkpoint.key)
+        return held is not None and held.checkpoint.identity == checkpoint.identity
 
     def next_due_ms(self) -> int | None:
         """Return when the first pop checkpoint in hand is over, None without one."""

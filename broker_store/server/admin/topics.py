@@ -41,7 +41,8 @@ def forget_topic(parts: BrokerParts, topic: str) -> bool:
     parts.store.delete_topic(topic)
     parts.offsets.forget_topic(topic)
     parts.ordered.forget(topic=topic)
-    parts.revive.ended.end(topic)
+    parts.pop_positions.drop_topic(topic)
+    parts.in_flight.forget_topic(topic)
     parts.broadcast.forget(topic=topic)
     parts.statistics.forget_topic(topic)
     return known

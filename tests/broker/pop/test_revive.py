@@ -7,6 +7,7 @@ import pytest
 
 from broker_store.broker.groups import Groups
 from broker_store.broker.offsets import Offsets
+from broker_store.broker.pop.earlier_pops import EarlierPops
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive import GRACE_MS, MAX_REVIVED_PER_STEP, UNREADABLE_RETRY_MS, Revive
 from broker_store.broker.pop.revive_log import ReviveLog
@@ -358,6 +359,70 @@ def test_what_has_no_topic_or_group_any_more_is_skipped(gone):
         world.groups.delete("CG")
     world.run(12_000)
     assert world.revive.counts["dropped"] == 2 and world.topics.get(RETRY) is None
+
+
+def make_again(world: World, messages: int) -> None:
+    """Delete the topic, and create it with new messages."""
+    world.topics.delete("TopicX")
+    world.store.delete_topic("TopicX")
+    world.offsets.forget_topic("TopicX")
+    world.positions.drop_topic("TopicX")
+    world.log.in_flight.forget_topic("TopicX")
+    world.topics.put(TopicConfig("TopicX", 4, 4))
+    for number in range(messages):
+        world.store.put(Message("TopicX", 1, b"n%d" % number))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_pops_of_a_deleted_topic_bring_back_no_message_of_a_new_one(is_killed):
+    world = World(4)
+    world.save()
+    for start in range(4):
+        world.pop(start, 1, queue=start)
+    make_again(world, 6)
+    assert world.log.in_flight.invisible == 0
+    world.now_ms += 500
+    key = world.pop(2, 4, invisible_ms=5_000)
+    world.ack(key, 2, invisible_ms=5_000)
+    if is_killed:
+        world.crash()
+    world.run(12_000)
+    assert world.again() == [b"n3", b"n4", b"n5"] and is_done(world.revive)
+    assert world.revive.counts["dropped"] == 4
+
+
+def test_pops_of_a_deleted_topic_that_a_start_finds_are_not_invisible():
+    world = World(4)
+    world.save()
+    world.pop(0, 1)
+    world.run(9_500)
+    world.pop(1, 1)
+    world.save()
+    make_again(world, 6)
+    world.crash(timer_saved=True)
+    search = EarlierPops(world.store, world.timer, world.log.in_flight, topic=LOG)
+    search.start()
+    while search.step(world.now_ms) is not None:
+        pass
+    world.revive.step(world.now_ms)
+    assert sum(len(queue.in_hand) for queue in world.revive._queues) == 1
+    assert world.log.in_flight.invisible == 0 and world.log.in_flight.earlier_doubt == ""
+
+
+def test_a_start_does_not_take_a_message_of_a_new_topic_for_one_that_came_again():
+    world = World()
+    world.store.put(Message("TopicX", 1, b"same", born_timestamp=7))
+    world.save()
+    world.pop(0, 1, invisible_ms=1_000)
+    make_again(world, 0)
+    world.store.put(Message("TopicX", 1, b"same", born_timestamp=7))
+    world.topics.ensure_pop_retry(RETRY)
+    world.run(900)
+    world.store.put(
+        Message(RETRY, 0, b"same", b"1ST_POP_TIME\x01%d\x02" % START_MS, reconsume_times=1, born_timestamp=7)
+    )
+    world.crash(timer_saved=True)
+    assert world.revive._owed == []
 
 
 def test_messages_that_are_gone_are_dropped_and_the_others_come():
