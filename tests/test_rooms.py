@@ -20,15 +20,17 @@ MAY_IMPORT = {
     "kernels": {"formats"},
     "protocol": {"formats"},
     "sql92": {"formats"},
+    "access": {"formats", "protocol"},
     "engine": {"formats", "kernels", "throttle", "processes"},
     "check": {"formats", "kernels", "engine", "throttle"},
     "facts": {"formats", "kernels", "engine", "check", "throttle"},
-    "broker": {"formats", "sql92", "kernels", "engine", "protocol", "throttle"},
+    "broker": {"access", "formats", "sql92", "kernels", "engine", "protocol", "throttle"},
     "nameserver": {"formats", "protocol"},
-    "client": {"formats", "protocol"},
+    "client": {"access", "formats", "protocol"},
     "pipeline": {"formats", "kernels", "engine", "check", "client", "processes"},
     "rest": {"formats", "broker", "repeated_log"},
     "server": {
+        "access",
         "formats",
         "kernels",
         "engine",
@@ -82,7 +84,7 @@ KEPT_TO = {
 }
 # Packages from which modules are imported by name, beside the package
 FROM_PACKAGES = {"broker_store", "broker_store.formats", "mqadmin"}
-WITHOUT_ASYNCIO = {"formats", "sql92", "kernels", "engine", "check", "facts", "protocol", "broker"}
+WITHOUT_ASYNCIO = {"access", "formats", "sql92", "kernels", "engine", "check", "facts", "protocol", "broker"}
 
 
 def imports() -> Iterator[tuple[Path, str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 OVERRIDES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
-STRICT = {"formats", "protocol", "client", "facts", "sql92"}
+STRICT = {"access", "formats", "protocol", "client", "facts", "sql92"}
 
 
 def _modules(setting: str) -> set[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from broker_store.access import state as access
 from broker_store.broker import delay, groups, offsets, property_filters, topics, transaction_metrics
 from broker_store.broker.pop import ordered, request_modes
 from broker_store.engine.config_files import ConfigReader
@@ -39,6 +40,12 @@ READERS = {
         ordered.read_file,
         without="without it messages that were given in order and not acknowledged come again at once",
         is_needed=True,
+    ),
+    # The .bak may give a right that was withdrawn.
+    access.FILE_NAME: ConfigReader(
+        access.read_file,
+        without="without it nobody but the users of the settings is known",
+        takes_backup=False,
     ),
     # No message depends on this file: it holds counts for operators.
     transaction_metrics.FILE_NAME: ConfigReader(transaction_metrics.read_file, is_needed=False),

@@ -85,6 +85,9 @@ class ConfigCheck:
         elif reader is None and self._knows_readers:
             what = f"{bad.problem}; this broker does not read the file"
             report.add(NOTE, "config", str(path), None, what)
+        elif bad.backup is not None and reader is not None and not reader.takes_backup:
+            what = f"{bad.problem}; {config_files.not_taken(path)}"
+            report.add(ERROR, "config", str(path), None, what)
         elif bad.backup is not None:
             what = f"{bad.problem}; its .bak is good and is taken instead"
             report.add(WARNING, "config", str(path), None, what)

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from broker_store.config.checks import address_list, json_with, request_list, topic_name
 from broker_store.config.setting import INT_MAX, Checked, setting
 from broker_store.errors import ConfigError
 from broker_store.formats.topics import TRACE_TOPIC
-
-
-def _name(value: str) -> str | None:
-    if not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,120}", value):
-        return "expected 1 to 120 letters, digits, % | _ or -, because a topic of that name is created"
-    return None
-
-
-def _address_list(value: str) -> str | None:
-    for address in filter(None, (part.strip() for part in value.split(";"))):
-        host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            return "expected host:port, several joined by ;"
-    return None
 
 
 @dataclass(frozen=True)
@@ -29,10 +15,14 @@ class BrokerSettings(Checked):
     """The settings that the broker and its server get."""
 
     broker_name: str = setting(
-        "brokerName", "broker-a", "", "the name clients and name servers know the broker by", check=_name
+        "brokerName",
+        "broker-a",
+        "",
+        "the name clients and name servers know the broker by",
+        check=topic_name,
     )
     broker_cluster_name: str = setting(
-        "brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=_name
+        "brokerClusterName", "DefaultCluster", "", "the cluster the broker registers in", check=topic_name
     )
     broker_id: int = setting("brokerId", 0, "", "of a slave; a master has 0, whatever is set")
     broker_ip1: str = setting(
@@ -182,7 +172,7 @@ class BrokerSettings(Checked):
         "traceTopicEnable", False, "", "whether the topic for message traces is created at start"
     )
     msg_trace_topic_name: str = setting(
-        "msgTraceTopicName", TRACE_TOPIC, "", "the name of that topic", check=_name
+        "msgTraceTopicName", TRACE_TOPIC, "", "the name of that topic", check=topic_name
     )
     trace_on: bool = setting(
         "traceOn", True, "", "the value of TRACE_ON in each message, which clients follow"
@@ -227,7 +217,7 @@ class BrokerSettings(Checked):
         "",
         "host:port;..",
         "name servers to register with besides the one in the process",
-        check=_address_list,
+        check=address_list,
     )
     register_name_server_period: int = setting(
         "registerNameServerPeriod",
@@ -414,9 +404,60 @@ class BrokerSettings(Checked):
         high=100_000,
         ours=True,
     )
+    authentication_enabled: bool = setting(
+        "authenticationEnabled",
+        False,
+        "",
+        "whether each request must be signed by a known user; users are kept in config/access.json",
+    )
+    authorization_enabled: bool = setting(
+        "authorizationEnabled",
+        False,
+        "",
+        "whether a user needs a right for each request; only with authenticationEnabled, because a name "
+        "without a signature proves nothing",
+    )
+    authentication_whitelist: str = setting(
+        "authenticationWhitelist",
+        "",
+        "code,..",
+        "requests that need no signature: codes of the broker port, full names of gRPC messages",
+        check=request_list,
+    )
+    authorization_whitelist: str = setting(
+        "authorizationWhitelist",
+        "",
+        "code,..",
+        "requests that need no right, in the same form",
+        check=request_list,
+    )
+    init_authentication_user: str = setting(
+        "initAuthenticationUser",
+        "",
+        "JSON",
+        '`{"username": "..", "password": ".."}`: made as a Super user at the start if there is no such user; '
+        "set it in a file that only the owner may read, not on the command line",
+        check=json_with("username", "password"),
+        secret=True,
+    )
+    inner_client_authentication_credentials: str = setting(
+        "innerClientAuthenticationCredentials",
+        "",
+        "JSON",
+        '`{"accessKey": "..", "secretKey": ".."}`: signs the requests of the broker to name servers; made as '
+        "a Super user too",
+        check=json_with("accessKey", "secretKey"),
+        secret=True,
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled",
+                "true",
+                "needs authenticationEnabled=true: without a signature anybody may state any name",
+            )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             key = "tlsKeyPath" if self.tls_cert_path else "tlsCertPath"
             raise ConfigError(key, "", "expected a path: certificate and key are set together")

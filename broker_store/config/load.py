@@ -14,7 +14,7 @@ from broker_store.config.broker import BrokerSettings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.config.other_keys import NOTED, REFUSED, WITHOUT_EFFECT
 from broker_store.config.properties import read_properties
-from broker_store.config.setting import Checked
+from broker_store.config.setting import HIDDEN, Checked
 from broker_store.config.store import StoreSettings
 from broker_store.errors import ConfigError
 
@@ -93,11 +93,12 @@ def acting_settings() -> list[tuple[str, dataclasses.Field]]:
 
 
 def properties_of(*settings: Checked) -> dict[str, object]:
-    """Return the values of settings objects by Apache's keys."""
+    """Return the values of settings objects by Apache's keys; HIDDEN in place of a secret one."""
     return {
-        field.metadata["setting"].key: getattr(group, field.name)
+        known.key: HIDDEN if known.secret and getattr(group, field.name) else getattr(group, field.name)
         for group in settings
         for field in dataclasses.fields(group)
+        for known in (field.metadata["setting"],)
     }
 
 

@@ -22,6 +22,12 @@ ELSEWHERE = {
 
 # Reason -> Apache's keys that change nothing here. Their values are not checked.
 WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
+    "users and policies are in memory as a whole, and their file is in config/ of the store": (
+        "authConfigPath userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum "
+        "aclCacheExpiredSecond aclCacheRefreshSecond statefulAuthenticationCacheMaxNum "
+        "statefulAuthenticationCacheExpiredSecond statefulAuthorizationCacheMaxNum "
+        "statefulAuthorizationCacheExpiredSecond "
+    ),
     "there are no thread pools: one loop does the work": (
         "sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums "
         "litePullMessageThreadPoolNums ackMessageThreadPoolNums "
@@ -213,6 +219,9 @@ NOTED = {
     ): "this broker refuses sends and copies from no master; what its store holds is served as it is"
 }
 
+_AUTH = "org.apache.rocketmq.auth."
+_ONE_WAY = "there are no plug-ins for access control; leave it out"
+
 # Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we
 # cannot read.
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -222,15 +231,38 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "aclEnable": (
         ("false",),
-        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+        "the access control of version 4 is not there; set authenticationEnabled and authorizationEnabled, "
+        "and make its accounts as users",
     ),
-    "authenticationEnabled": (
-        ("false",),
-        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+    "migrateAuthFromV1Enabled": (("false",), "accounts of plain_acl.yml are not imported at a start"),
+    "authenticationProvider": (
+        ("", _AUTH + "authentication.provider.DefaultAuthenticationProvider"),
+        _ONE_WAY,
     ),
-    "authorizationEnabled": (
-        ("false",),
-        "access control comes in an issue of its own; a broker that is set to check access must not run open",
+    "authorizationProvider": (("", _AUTH + "authorization.provider.DefaultAuthorizationProvider"), _ONE_WAY),
+    "authenticationMetadataProvider": (
+        ("", _AUTH + "authentication.provider.LocalAuthenticationMetadataProvider"),
+        _ONE_WAY,
+    ),
+    "authorizationMetadataProvider": (
+        ("", _AUTH + "authorization.provider.LocalAuthorizationMetadataProvider"),
+        _ONE_WAY,
+    ),
+    "authenticationStrategy": (
+        (
+            "",
+            _AUTH + "authentication.strategy.StatelessAuthenticationStrategy",
+            _AUTH + "authentication.strategy.StatefulAuthenticationStrategy",
+        ),
+        "each request is checked with either of Apache's strategies; there is no other",
+    ),
+    "authorizationStrategy": (
+        (
+            "",
+            _AUTH + "authorization.strategy.StatelessAuthorizationStrategy",
+            _AUTH + "authorization.strategy.StatefulAuthorizationStrategy",
+        ),
+        "each request is checked with either of Apache's strategies; there is no other",
     ),
     "useTLS": (("false",), "only the gRPC port has TLS; put a TLS proxy in front of the broker port"),
     "timerPrecisionMs": (

@@ -18,7 +18,8 @@ class Setting:
     """One acting key. `low` and `high` limit a number; with `clamp` it is set to the limit instead of
     refused.
 
-    `check` returns why a value is wrong, None if it is not. `ours` marks keys that Apache does not have.
+    `check` returns why a value is wrong, None if it is not. `ours` marks keys that Apache does not have. The
+    value of a `secret` key is in no text and no answer.
     """
 
     key: str
@@ -30,10 +31,16 @@ class Setting:
     choices: tuple[str, ...] = ()
     check: Callable[[Any], str | None] | None = None
     ours: bool = False
+    secret: bool = False
+
+
+# Shown in place of a secret value.
+HIDDEN = "******"
 
 
 def setting(key: str, default, unit: str, reason: str, **bounds):
-    return dataclasses.field(default=default, metadata={"setting": Setting(key, unit, reason, **bounds)})
+    known = Setting(key, unit, reason, **bounds)
+    return dataclasses.field(default=default, repr=not known.secret, metadata={"setting": known})
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def _checked(field: dataclasses.Field, value):
         return Path(value)
     problem = known.check(value) if known.check else None
     if problem:
-        raise ConfigError(known.key, value, problem)
+        raise ConfigError(known.key, HIDDEN if known.secret else value, problem)
     if known.choices and value not in known.choices:
         raise ConfigError(known.key, value, "expected one of " + ", ".join(known.choices))
     return value

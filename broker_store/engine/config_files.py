@@ -25,6 +25,8 @@ from broker_store.formats import config_json
 DIRECTORY = "config"
 BACKUP = ".bak"
 _MISSING = "is missing"
+# Takes the text of a file. Raises DamagedStoreError or FormatError for a bad one.
+Take = Callable[[str], None]
 
 
 class ConfigReader(NamedTuple):
@@ -32,7 +34,8 @@ class ConfigReader(NamedTuple):
     stops a start.
 
     `without` says what follows when the file is missing. `is_of_each_stop`: every stop writes the file.
-    `of_topic`: nothing depends on the file while this topic has no queue.
+    `of_topic`: nothing depends on the file while this topic has no queue. `takes_backup` False: a bad file
+    stops the start even if its .bak is sound.
     """
 
     read: Callable[[str], object]
@@ -40,6 +43,7 @@ class ConfigReader(NamedTuple):
     without: str = ""
     is_of_each_stop: bool = False
     of_topic: str = ""
+    takes_backup: bool = True
 
     def gone(self, topics: Container[str]) -> str:
         """Return a sentence for a file that is missing though the last stop wrote it; "" where that has no
@@ -124,6 +128,14 @@ def _advice(path: Path, read: Callable[[str], object]) -> str:
     return f"Put a sound copy in the place of {path}."
 
 
+def not_taken(path: Path) -> str:
+    """Return what to do about a bad file whose sound .bak is not taken by a start."""
+    return (
+        f"{path.name}{BACKUP} is sound, but older by one change, which it would undo. If that is right, copy "
+        f"it to {path}; else put another sound copy there"
+    )
+
+
 class ConfigFiles:
     """Reads files for a start and reports what it finds. Writes files for any thread."""
 
@@ -140,7 +152,7 @@ class ConfigFiles:
         return any(self._disk.exists(self._directory / each) for each in (name, f"{name}{BACKUP}"))
 
     def load(
-        self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
+        self, name: str, take: Take, *, is_needed: bool = True, when_gone: str = "", takes_backup: bool = True
     ) -> str | None:
         """Call `take` with the text of config/<name>, or of its .bak when `take` or the file fails. Return
         what was found, None when nothing was.
@@ -148,7 +160,7 @@ class ConfigFiles:
         `take` raises DamagedStoreError or FormatError, and then has changed nothing. It is not called when
         neither file exists; after a stop in order that is the finding `when_gone`, if it is given. When both
         are bad: DamagedStoreError; for a file that is not needed, a finding and no call. DamagedStoreError
-        too where the file is no regular file, except in an inspection.
+        too where the file is no regular file, except in an inspection, and with `takes_backup` False.
         """
         path = self._directory / name
         found = find_bad(self._disk, path, take)
@@ -157,6 +169,8 @@ class ConfigFiles:
                 return None
             self._report.finding("warning", when_gone, f"{DIRECTORY}/{name}")
             return f"{DIRECTORY}/{name} {when_gone}"
+        if found.backup is not None and not takes_backup:
+            raise DamagedStoreError(found.problem, file=f"{DIRECTORY}/{name}", advice=not_taken(path))
         if (found.backup is None and is_needed) or (found.is_in_the_way and not self._disk.is_inspecting):
             raise DamagedStoreError(
                 found.both if found.backup is None else found.problem,

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker_store.config.store import StoreSettings
-from broker_store.engine import config_files
+from broker_store.engine.config_files import DIRECTORY, Take, read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.inspect_disk import InspectDisk
 from broker_store.engine.disk.lock import StoreLock
@@ -266,18 +266,18 @@ class MessageStore:
     # Config files
 
     def load_config(
-        self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
+        self, name: str, take: Take, *, is_needed: bool = True, when_gone: str = "", takes_backup: bool = True
     ) -> str | None:
-        """Give the text of config/<name> to `take`, as `ConfigFiles.load`. Return what was wrong with the
-        file, None if nothing was."""
-        found = self._parts.config_files.load(name, take, is_needed=is_needed, when_gone=when_gone)
+        """Load config/<name> as `ConfigFiles.load`. Return what was wrong with it, None if nothing was."""
+        load = self._parts.config_files.load
+        found = load(name, take, is_needed=is_needed, when_gone=when_gone, takes_backup=takes_backup)
         if found is not None:
             self._write_start_record()
         return found
 
     def note_of_config(self, name: str, what: str) -> None:
         """Add a warning about config/<name> to the report of the start."""
-        self.report.finding("warning", what, f"{config_files.DIRECTORY}/{name}")
+        self.report.finding("warning", what, f"{DIRECTORY}/{name}")
         self._write_start_record()
 
     def _write_start_record(self) -> None:
@@ -290,7 +290,7 @@ class MessageStore:
 
     def read_config(self, name: str) -> str | None:
         """Return the text of config/<name>, else of its .bak; None when neither is there."""
-        return config_files.read_sound(self.disk, self.root, name)
+        return read_sound(self.disk, self.root, name)
 
     def write_config(self, name: str, data: bytes) -> None:
         """Replace config/<name> atomically and keep the old one as .bak. Any thread. Raises StoreError."""

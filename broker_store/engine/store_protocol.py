@@ -13,10 +13,10 @@ All members are for the loop's thread, unless it is said otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from broker_store.engine.config_files import Take
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
@@ -84,7 +84,7 @@ class Store(Protocol):
     # Config files: any thread
 
     def load_config(
-        self, name: str, take: Callable[[str], None], *, is_needed: bool = True, when_gone: str = ""
+        self, name: str, take: Take, *, is_needed: bool = True, when_gone: str = "", takes_backup: bool = True
     ) -> str | None:
         """Give the text of config/`name` to `take`. Return what was wrong with the file, None if nothing
         was."""

@@ -120,6 +120,17 @@ _TABLE = {
         f"consumerGroup! {_QUEUE} pollTime!:long bornTime:long order:bool attemptId expType exp"
     ),
     R.POLLING_INFO: f"consumerGroup! {_QUEUE}",
+    # A blank or missing name has an answer of its own, so it is not required here.
+    R.AUTH_CREATE_USER: "username",
+    R.AUTH_UPDATE_USER: "username",
+    R.AUTH_DELETE_USER: "username",
+    R.AUTH_GET_USER: "username",
+    R.AUTH_LIST_USER: "filter",
+    R.AUTH_CREATE_ACL: "subject",
+    R.AUTH_UPDATE_ACL: "subject",
+    R.AUTH_DELETE_ACL: "subject policyType resource",
+    R.AUTH_GET_ACL: "subject",
+    R.AUTH_LIST_ACL: "subjectFilter resourceFilter",
     R.ACK_MESSAGE: f"consumerGroup! {_QUEUE} extraInfo! offset!:long",
     R.CHANGE_MESSAGE_INVISIBLETIME: f"consumerGroup! {_QUEUE} extraInfo! offset!:long invisibleTime!:long",
 }

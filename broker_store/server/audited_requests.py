@@ -43,6 +43,12 @@ BROKER: dict[int, Audited] = {
     R.RESUME_CHECK_HALF_MESSAGE: Audited("resume_check", "message", "msgId", others=("topic",)),
     R.UPDATE_BROKER_CONFIG: Audited("update", "config"),
     R.DELETE_EXPIRED_COMMITLOG: Audited("clean", "store"),
+    R.AUTH_CREATE_USER: Audited("create", "user", "username"),
+    R.AUTH_UPDATE_USER: Audited("update", "user", "username"),
+    R.AUTH_DELETE_USER: Audited("delete", "user", "username"),
+    R.AUTH_CREATE_ACL: Audited("create", "acl", "subject"),
+    R.AUTH_UPDATE_ACL: Audited("update", "acl", "subject"),
+    R.AUTH_DELETE_ACL: Audited("delete", "acl", "subject", others=("policyType", "resource")),
 }
 NAME_SERVER: dict[int, Audited] = {
     R.PUT_KV_CONFIG: Audited("update", "kv", "key", others=("namespace", "value")),
@@ -190,6 +196,9 @@ def _note(
     detail: dict,
     outcome: str,
 ) -> None:
+    user = None if parts.access is None else parts.access.user(command.fields)
+    if user is not None:
+        detail = {"by": user.name, **detail}
     record = _record(parts.clock(), command, channel, audited, name, detail, outcome)
     parts.changes.note(record, lambda: parts.clients.id_on(channel))
 

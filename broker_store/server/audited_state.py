@@ -17,6 +17,8 @@ from broker_store.server.parts import BrokerParts
 # Of the state before and after, in one record. An entry of the audit trail has 4,000 characters.
 MAX_PICTURE_CHARACTERS = 2_500
 MAX_PART_CHARACTERS = 3_500  # of names and settings in a further record of a long list
+MAX_RULES = 10  # of a user's policies
+MAX_RULE_CHARACTERS = 120
 # Items of a list whose settings are compared; as many as a request may change.
 MAX_COMPARED = 1_000
 
@@ -79,6 +81,8 @@ def _reader_of(
             {"": {one: mode._asdict() for one, mode in parts.request_modes.of_group(name).items()}},
             is_one=True,
         )
+    if audited.kind == "acl":
+        return lambda: _State({"": _rules_of(parts, name)}, is_one=True)
     if audited.action == "forbid":
         return lambda: _State({"": {"readable": parts.groups.may_read(name, topic)}}, is_one=True)
     tables: dict[str, Callable[[str], TopicConfig | SubscriptionGroup | None]] = {
@@ -93,6 +97,15 @@ def _reader_of(
     return lambda: _State(
         {one: _json_of(config_of(one)) for one in compared[:MAX_COMPARED]}, is_one=len(names) == 1, more=more
     )
+
+
+def _rules_of(parts: BrokerParts, subject: str) -> dict:
+    """Return the first rules of a user's policies in words, and their number."""
+    acl = None if parts.access is None else parts.access.state.acls.get(subject.partition(":")[2])
+    if acl is None:
+        return {}
+    texts = (f"{policy.type}: {rule.text}" for policy in acl.policies for rule in policy.rules)
+    return {"rules": [text[:MAX_RULE_CHARACTERS] for text in islice(texts, MAX_RULES)], "count": acl.rules}
 
 
 def _json_of(config: TopicConfig | SubscriptionGroup | None) -> dict | None:

@@ -16,6 +16,7 @@ MAX_NAME_CHARACTERS = 255
 MAX_SAID_CHARACTERS = 200
 MAX_SETTINGS_BYTES = 64 << 10  # of a body of lines `key=value` that are read
 MAX_NAMES_CHARACTERS = 1_000  # of the names in one record
+USER_FACTS = frozenset(("password", "userType", "userStatus"))
 # No value in Base64 matches: there `=` stands only at the end.
 _SETTING = re.compile(rb"\s*([A-Za-z][A-Za-z0-9._-]{0,99})\s*=\s*[^\s=]")
 
@@ -51,6 +52,8 @@ def subject_of(audited: Audited, command: Command) -> tuple[list[str], dict]:
                 ]
             }
         )
+    if audited.kind == "user":
+        detail |= _members_in(command.body)
     if audited.kind == "config":
         detail |= _keys_in(command.body)
     if audited.items is None:
@@ -85,6 +88,12 @@ def _keys_in(body: bytes) -> dict:
     lines = [line for line in body[:MAX_SETTINGS_BYTES].split(b"\n", MAX_NAMES)[:MAX_NAMES] if line.strip()]
     keys = [setting[1].decode() for line in lines if (setting := _SETTING.match(line))]
     return {"keys": keys} | ({"other_lines": len(lines) - len(keys)} if len(keys) < len(lines) else {})
+
+
+def _members_in(body: bytes) -> dict:
+    """Return which facts of a user a body has. Values are left out: one is the password."""
+    items = _items_of(body, "")
+    return {"given": sorted(USER_FACTS & items[0].keys())} if items else {}
 
 
 def _items_of(body: bytes, list_name: str) -> list[dict] | None:

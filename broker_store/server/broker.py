@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from broker_store.access import state as access
 from broker_store.broker import (
     delay,
     groups,
@@ -114,6 +115,7 @@ class Broker:
             reader = READERS[name]
             if what := load(name, take, is_needed=reader.is_needed, when_gone=reader.gone(with_queues)):
                 log.warning("%s", what)
+        self._load_access()
         adopted = parts.topics.adopt(parts.store.queues())
         if adopted:
             log.warning(
@@ -131,6 +133,21 @@ class Broker:
         parts.revive.start(parts.offsets.query)
         if self._delivers:
             parts.earlier_pops.start()
+
+    def _load_access(self) -> None:
+        """Read users and policies, and write those of the settings that are new. Raises DamagedStoreError for
+        a bad file, also if its .bak is sound."""
+        control, store = self.parts.access, self.parts.store
+        if control is None:
+            return
+        read = [access.AccessState()]
+        store.load_config(
+            access.FILE_NAME, lambda text: read.append(access.read_file(text)), takes_backup=False
+        )
+        if control.take(read[-1]) and not self.parts.store_settings.inspect:
+            store.write_config(access.FILE_NAME, control.state.text())
+        if not any(user.is_super and not user.is_disabled for user in control.state.users.values()):
+            log.warning("no Super user is enabled: nobody can make users; set initAuthenticationUser")
 
     def _restore_pops(self) -> None:
         """Move offsets to where records of pops in the log leave them, after a crash that came before the

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
+from broker_store.access.control import AccessControl
+from broker_store.access.denied import Denied
+from broker_store.access.resources import Demand
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.server.channel import Channel
@@ -15,6 +18,13 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 Answer = Command | None | Coroutine[Any, Any, Command | None]
 Handler = Callable[[Command, Channel], Answer]
 Handlers = dict[int, Handler]
+
+
+class HasAccess(Protocol):
+    """The parts of a broker, as far as rights depend on them."""
+
+    @property
+    def access(self) -> AccessControl | None: ...
 
 
 class Refusal(Exception):
@@ -37,6 +47,15 @@ class Refusal(Exception):
         self.cause = cause or ResponseCode(code).name.lower().replace("_", " ")
         self.fields: dict[str, str] = {}
         super().__init__(remark)
+
+
+def require(parts: HasAccess, command: Command, channel: Channel, *demands: Demand) -> None:
+    """Raise Refusal if the sender of a request may not do what its handler has found it to demand."""
+    if parts.access is not None:
+        try:
+            parts.access.require_more(command.code, command.fields, demands, channel.remote)
+        except Denied as error:
+            raise Refusal(ResponseCode.NO_PERMISSION, str(error), error.cause) from None
 
 
 def no_topic(topic: str) -> Refusal:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from broker_store.access.control import AccessControl, read_credentials, super_user
+from broker_store.access.signatures import Credentials
 from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
@@ -76,6 +78,7 @@ class BrokerParts:
     store_settings: StoreSettings
     store: Store
     clock: Callable[[], int]  # milliseconds since 1970
+    access: AccessControl | None  # None if nothing is authenticated
     topics: Topics
     groups: Groups
     offsets: Offsets
@@ -225,6 +228,7 @@ def build_parts(
         store_settings=store_settings,
         store=store,
         clock=clock,
+        access=access_control(settings),
         topics=topics,
         groups=groups,
         offsets=offsets,
@@ -302,6 +306,32 @@ def build_parts(
         memory_bytes=memory_bytes,
     )
     return parts
+
+
+def access_control(settings: BrokerSettings) -> AccessControl | None:
+    """Return access control with the users of the settings, None if it is off."""
+    if not settings.authentication_enabled:
+        return None
+    given = (
+        read_credentials(settings.init_authentication_user, "username", "password"),
+        inner_credentials(settings),
+    )
+    return AccessControl(
+        authorizes=settings.authorization_enabled,
+        cluster=settings.broker_cluster_name,
+        open_to_all=_names(settings.authentication_whitelist),
+        open_to_users=_names(settings.authorization_whitelist),
+        first_users=[super_user(credentials) for credentials in given if credentials is not None],
+    )
+
+
+def inner_credentials(settings: BrokerSettings) -> Credentials | None:
+    """Return the credentials with which the broker signs its own requests, None without any."""
+    return read_credentials(settings.inner_client_authentication_credentials, "accessKey", "secretKey")
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def _packed_host(host: str) -> bytes:

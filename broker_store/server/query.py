@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 
+from broker_store.access.resources import Action, on_topic
+from broker_store.formats import record
 from broker_store.formats.names import check_topic
 from broker_store.messages import KeyQueryResult, damage_doubt
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel, when_read
-from broker_store.server.handler import Answer, Handlers
+from broker_store.server.handler import Answer, Handlers, require
 from broker_store.server.parts import BrokerParts
 
 # A unique key has one message, or several if its producer repeated a send.
@@ -25,7 +27,7 @@ class Query:
     """The handlers of queries."""
 
     def __init__(self, parts: BrokerParts):
-        self._store = parts.store
+        self._parts, self._store = parts, parts.store
 
     def handlers(self) -> Handlers:
         return {
@@ -95,6 +97,9 @@ class Query:
                 return command.answer(
                     ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}{where}"
                 )
+            if self._parts.access is not None:
+                stated = record.decode(raw, check_crc=False).topic
+                require(self._parts, command, channel, on_topic(stated, Action.GET))
             return command.answer(0, None, None, raw)
 
         return when_read(channel, self._store.reads.records.record_by_id(header.offset), answer)

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from broker_store.access.signatures import signed
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import BrokerStoreError, PeerError
 from broker_store.formats.config_json import DataVersion
@@ -28,11 +29,11 @@ from broker_store.nameserver.own_broker import OwnBroker
 from broker_store.nameserver.routes import Registrant
 from broker_store.protocol import registration_body, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
+from broker_store.protocol.command import VERSION, Command
 from broker_store.protocol.headers import write_header
 from broker_store.protocol.registration_body import Registration as Served
 from broker_store.server.channel import Channel, connect
-from broker_store.server.parts import BrokerParts
+from broker_store.server.parts import BrokerParts, inner_credentials
 from broker_store.turns import in_turns, steps_in_turns
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Registration:
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
+        self._credentials = inner_credentials(parts.settings)
         addresses = [address.strip() for address in parts.settings.namesrv_addr.split(";") if address.strip()]
         self.peers = [_Peer(address, self) for address in addresses]
         self._tasks: list[asyncio.Task] = []
@@ -133,7 +135,10 @@ class Registration:
             # There is no replication, so this port is not open, but Apache's name servers require the field.
             values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
             values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
-        return Command.request(int(code), write_header(code, **values), body)
+        fields = write_header(code, **values)
+        if self._credentials is not None:
+            fields = signed(fields, body, self._credentials, VERSION)
+        return Command.request(int(code), fields, body)
 
     def is_connection(self, channel: AcceptedChannel) -> bool:
         """Return True if this broker opened a connection that the name server of this process has

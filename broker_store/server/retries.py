@@ -7,6 +7,7 @@ clients send to the retry topic themselves.
 
 from __future__ import annotations
 
+from broker_store.access.resources import Action, on_topic
 from broker_store.broker.topics import TooManyTopicsError
 from broker_store.formats import properties, record
 from broker_store.formats.names import RETRY_PREFIX, check_group
@@ -15,8 +16,9 @@ from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION_WITH_MAX_TRIES, Command
 from broker_store.protocol.headers import read_header
+from broker_store.protocol.pop import RETRY_V1, RETRY_V2, topic_of
 from broker_store.server.channel import Channel, when_read
-from broker_store.server.handler import FAQ, Answer, Handlers, Refusal
+from broker_store.server.handler import FAQ, Answer, Handlers, Refusal, require
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SendGroup
 
@@ -74,6 +76,8 @@ class Retries:
                     value=header.offset,
                 )
             stored = record.decode(raw, check_crc=False)
+            if not _is_of_group(stored, header.group):
+                require(parts, command, channel, on_topic(stored.topic, Action.SUB))
             spent = header.delay_level < 0 or stored.reconsume_times >= group.max_tries(client_says)
             if spent:
                 message = dead_letter(parts, stored, header.group)
@@ -105,6 +109,12 @@ class Retries:
             channel.write(command.answer())
         else:
             channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
+
+
+def _is_of_group(stored: record.StoredMessage, group: str) -> bool:
+    """Return True if a message was read from a retry topic of a group, to which the group has a right."""
+    origin = stored.properties.get(properties.RETRY_TOPIC, "")
+    return any(stored.topic == topic_of(origin, group, kind) for kind in (RETRY_V1, RETRY_V2))
 
 
 def dead_letter(parts: BrokerParts, stored: record.StoredMessage, group: str) -> Message:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from broker_store.access.denied import Denied
 from broker_store.broker import flow
 from broker_store.broker.filters import FilterError
 from broker_store.errors import (
@@ -31,6 +32,7 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server import audited_requests
+from broker_store.server.admin.access import AccessAdmin
 from broker_store.server.admin.broker import BrokerAdmin
 from broker_store.server.admin.connections import ConnectionAdmin
 from broker_store.server.admin.consumers import ConsumerAdmin
@@ -83,6 +85,7 @@ class Router:
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
+        self._access = parts.access
         self._tasks: set[asyncio.Task] = set()
         self._log = RepeatedLog(log)
         self._limits = flow.WaitLimits(parts.settings)
@@ -121,6 +124,7 @@ class Router:
             **ProgressAdmin(parts).handlers(),
             **ConnectionAdmin(parts).handlers(),
             **ConsumerAdmin(parts).handlers(),
+            **AccessAdmin(parts).handlers(),
             **BrokerAdmin(parts, lambda: len(self._tasks), MAX_TASKS).handlers(),
         }
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
@@ -133,6 +137,11 @@ class Router:
         self.pops.waiting.reset(group, topic, queue_ids)
 
     def handle(self, command: Command, channel: Channel) -> Command | None:
+        if self._access is not None:
+            try:
+                self._access.authenticate(command.code, command.fields, command.body, command.version)
+            except Denied as error:
+                return self._denied(command, channel, error)
         handler = self._handlers.get(command.code)
         if handler is None:
             self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
@@ -153,6 +162,13 @@ class Router:
         if command.code not in _WITH_MESSAGES and (remark := fastjson.too_many(command.body)):
             self._parts.statistics.refuse("too many values", who=channel.remote, said=remark)
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
+        if self._access is not None:
+            try:
+                self._access.authorize(
+                    command.code, command.fields, command.body, command.version, channel.remote
+                )
+            except Denied as error:
+                return self._denied(command, channel, error)
         try:
             answer = handler(command, channel)
         except Exception as error:
@@ -181,6 +197,12 @@ class Router:
             is_send=command.code in _SENDS,
         )
         return command.answer(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _denied(self, command: Command, channel: Channel, error: Denied) -> Command:
+        self._parts.statistics.refuse(
+            error.cause, who=channel.remote, said=str(error), is_send=command.code in _SENDS
+        )
+        return command.answer(ResponseCode.NO_PERMISSION, str(error))
 
     def _count(self, command: Command, answer: Command, channel: Channel) -> None:
         """Count a request that its handler answered with an error."""
@@ -232,6 +254,8 @@ class Router:
             code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
         elif isinstance(error, StoreClosedError):
             code = ResponseCode.SERVICE_NOT_AVAILABLE
+        elif isinstance(error, Denied):
+            return self._denied(command, channel, error)
         elif isinstance(error, FieldError | PeerError):
             code = ResponseCode.INVALID_PARAMETER
         elif isinstance(error, NotFoundError):

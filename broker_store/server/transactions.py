@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker_store.access.resources import Action, on_topic, on_topic_itself
 from broker_store.broker import half_message
 from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.transactions import Asked
@@ -20,7 +21,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Handlers, Refusal
+from broker_store.server.handler import Handlers, Refusal, require
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.waiting import make_wait
@@ -40,6 +41,8 @@ class EndOfTransaction(NamedTuple):
     resolution: int
     is_answer_to_check: bool
     unique_key: str | None = None  # None if the producer does not state it
+    # Called with the topic of the message. Raises Refusal if the producer may not send to it.
+    check_topic: Callable[[str], None] = lambda topic: None
 
 
 class TransactionEnds:
@@ -82,6 +85,7 @@ class TransactionEnds:
             raise _wrong("The producer group wrong")
         if half.log_offset != request.log_offset:
             raise _wrong("The transaction state table offset wrong")
+        request.check_topic(half.properties.get(properties.REAL_TOPIC, ""))
         if not request.is_answer_to_check and (late := self._transactions.lateness(half)) is not None:
             raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -165,6 +169,9 @@ class TransactionHandlers:
             header.commit_log_offset,
             header.commit_or_rollback,
             header.from_transaction_check,
+            check_topic=lambda topic: require(
+                self._parts, command, channel, on_topic_itself(topic, Action.PUB)
+            ),
         )
         if not self.ends.end(request, channel.remote, done):
             is_held = True
@@ -231,8 +238,10 @@ class TransactionHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"there is no half in {CHECK_MAX_TOPIC} with the id {header.msg_id:.60}",
             )
+        topic = given_up.properties.get(properties.REAL_TOPIC, "")
+        require(self._parts, command, channel, on_topic(topic, Action.UPDATE))
         result = await self._group.put(half_message.resumed(given_up))
-        if result.status in SENT and (topic := given_up.properties.get(properties.REAL_TOPIC)):
+        if result.status in SENT and topic:
             self._parts.transactions.prepared(topic)
         code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
         return command.answer(code, remark)

@@ -202,6 +202,10 @@ POP = QUEUE | {
     "attemptId": "x",
 }
 ACK = QUEUE | {"consumerGroup": "CG2", "extraInfo": "0 1700000000000 60000 3 0 broker-a 0 0", "offset": "0"}
+POLICY = {
+    "policyType": "Custom",
+    "entries": [{"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"}],
+}
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
 
 # Code -> (fields, body: bytes, or a value for JSON). PLAIN has the codes whose requests have no content.
@@ -279,6 +283,17 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.ACK_MESSAGE: (ACK, b""),
     R.CHANGE_MESSAGE_INVISIBLETIME: (ACK | {"invisibleTime": "5000"}, b""),
     R.BATCH_ACK_MESSAGE: ({}, {"brokerName": "broker-a", "acks": [{"t": "Orders", "c": "CG2", "r": "0", "so": 0, "q": 0, "rq": 3, "pt": 1_700_000_000_000, "it": 60_000, "b": "AQ=="}]}),
+    # Refused while access control is off; tests/server/test_access.py has them with it on.
+    R.AUTH_CREATE_USER: ({"username": "ann"}, {"password": "secret", "userType": "Normal", "userStatus": "enable"}),
+    R.AUTH_UPDATE_USER: ({"username": "ann"}, {"userStatus": "disable"}),
+    R.AUTH_DELETE_USER: ({"username": "ann"}, b""),
+    R.AUTH_GET_USER: ({"username": "ann"}, b""),
+    R.AUTH_LIST_USER: ({"filter": "a"}, b""),
+    R.AUTH_CREATE_ACL: ({"subject": "User:ann"}, {"policies": [POLICY]}),
+    R.AUTH_UPDATE_ACL: ({"subject": "User:ann"}, {"policies": [POLICY]}),
+    R.AUTH_DELETE_ACL: ({"subject": "User:ann", "policyType": "Custom", "resource": "Topic:T"}, b""),
+    R.AUTH_GET_ACL: ({"subject": "User:ann"}, b""),
+    R.AUTH_LIST_ACL: ({"subjectFilter": "a", "resourceFilter": "T"}, b""),
 }  # fmt: skip
 PLAIN = {
     R.GET_BROKER_CONFIG, R.GET_BROKER_RUNTIME_INFO, R.GET_ALL_CONSUMER_OFFSET, R.GET_ALL_DELAY_OFFSET, R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, R.GET_ALL_PRODUCER_INFO,

@@ -348,7 +348,7 @@ class MemoryStore:
     def write_config(self, name: str, data: bytes) -> None:
         self.config[name] = data.decode()
 
-    def load_config(self, name: str, take, *, is_needed: bool = True, when_gone: str = "") -> None:
+    def load_config(self, name: str, take, **how: object) -> None:
         if (text := self.config.get(name)) is not None:
             take(text)
 

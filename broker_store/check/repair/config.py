@@ -52,7 +52,9 @@ class ConfigPlan:
                 name = path.name.removesuffix(BACKUP)
                 reader = self._check.config_readers.get(name)
                 without = f"; {reader.without}" if reader is not None and reader.without else ""
-                what = f"Move it away: neither {name} nor its copy can be read{without}."
+                is_read = reader is not None and not reader.takes_backup
+                why = f"{name} cannot be read" if is_read else f"neither {name} nor its copy can be read"
+                what = f"Move it away: {why}{without}."
                 for one in (path.with_name(name), path.with_name(f"{name}{BACKUP}")):
                     if self._disk.exists(one):
                         yield move_away(self._disk, one, what)

@@ -19,6 +19,7 @@ class Call(NamedTuple):
 
     channel: GrpcChannel
     stream: Stream
+    user: str | None = None  # who sent it; None if nothing is authenticated, or the call needs no proof
 
     def answer(self, message: Message) -> None:
         self.channel.answer(self.stream, body_of(message))

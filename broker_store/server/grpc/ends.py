@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from broker_store.access.denied import Denied
+from broker_store.access.resources import Action, on_topic_itself
 from broker_store.formats import record
 from broker_store.messages import PutResult
+from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     Code,
     Status,
@@ -22,6 +25,7 @@ from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.names import check_user_topic
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.statuses import OK, Refused, code_of_answer
+from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import SENT
 from broker_store.server.timer import NOT_RECALLED, request_to_recall
@@ -57,6 +61,7 @@ class EndsOfTransactions:
             resolution,
             request.source == TransactionSource.SOURCE_SERVER_CHECK,
             request.message_id,
+            check_topic=lambda stated: self._check(call, stated),
         )
 
         def done(code: int, remark: str | None) -> None:
@@ -65,6 +70,20 @@ class EndsOfTransactions:
 
         self._ends.end(end, call.channel.remote, done)
         return None
+
+    def _check(self, call: Call, topic: str) -> None:
+        """Raise Refusal if the producer may not send to the topic of the message."""
+        access = self._parts.access
+        if access is not None:
+            try:
+                access.authorize_call(
+                    EndTransactionRequest.DESCRIPTOR.full_name,
+                    call.user,
+                    [on_topic_itself(topic, Action.PUB)],
+                    call.channel.remote,
+                )
+            except Denied as error:
+                raise Refusal(ResponseCode.NO_PERMISSION, str(error), error.cause) from None
 
 
 class Recalls:

@@ -359,7 +359,7 @@ class Receives:
 
     def _write(self, call: Call, status: Status, messages: list[bytes]) -> None:
         """Answer with a status, the encoded messages and the time of the answer."""
-        channel, stream = call
+        channel, stream = call.channel, call.stream
         channel.begin(stream)
         pieces = [body_of(ReceiveMessageResponse(status=status))]
         size = 0

@@ -29,6 +29,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.protocol.http2.connection import MAX_BODY_BYTES
 from broker_store.protocol.http2.stream import Stream
+from broker_store.server.grpc.access import check_rights, check_settings, user_of
 from broker_store.server.grpc.acks import Acks
 from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.channel import GrpcChannel
@@ -59,6 +60,11 @@ class _Method(NamedTuple):
     request: type[Message]
     answer: type[Message]  # has a field `status`
 
+    @property
+    def message(self) -> str:
+        """Return the full name of the message of a call."""
+        return self.request.DESCRIPTOR.full_name
+
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 _PREFIX = f"/{_SERVICE.full_name}/"
@@ -71,6 +77,7 @@ _METHODS = {
     )
     for method in _SERVICE.methods
 }
+_TELEMETRY_MESSAGE = TelemetryCommand.DESCRIPTOR.full_name
 # Methods that Apache's proxy does not have either. It answers them by the status of gRPC.
 NOT_IN_THE_PROXY = frozenset(("PullMessage", "UpdateOffset", "GetOffset", "QueryOffset"))
 # (call, the request of its method) -> the answer, None if it comes later. Raises Refused and Refusal.
@@ -82,6 +89,7 @@ class Service:
 
     def __init__(self, parts: BrokerParts, router: Router):
         self._parts = parts
+        self._access = parts.access
         self._routes = Routes(parts)
         self._clients = GrpcClients(parts, router.clients)
         pop_acks = router.pop_acks
@@ -126,19 +134,23 @@ class Service:
         path = fields[":path"]
         try:
             # Most sends end here; all others, and what is wrong with a call, are read with protobuf.
+            user = None if self._access is None else user_of(self._access, stream, method.message)
             if (
                 path == SEND_MESSAGE
+                and self._access is None
                 and fields.get(CLIENT_ID)
                 and self._sends.send_usual(channel, stream, body)
             ):
                 return
-            call = Call(channel, stream)
+            call = Call(channel, stream, user)
             message = message_of(body)
             if len(message) > MAX_SMALL_BODY_BYTES:
                 check_count(message)
             request = method.request.FromString(message)
             if not fields.get(CLIENT_ID):
                 raise _client_id_required()
+            if self._access is not None:
+                check_rights(self._access, call, request)
             handler = self._handlers.get(path)
             if handler is None and method.name in NOT_IN_THE_PROXY:
                 raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method {path[1:]} is unimplemented")
@@ -211,15 +223,20 @@ class Service:
         if self._method(channel, stream) is None:
             return
         channel.begin(stream)
-        if not stream.fields.get(CLIENT_ID):
-            refused = _client_id_required()
+        try:
+            user = None if self._access is None else user_of(self._access, stream, _TELEMETRY_MESSAGE)
+            if not stream.fields.get(CLIENT_ID):
+                raise _client_id_required()
+        except Refused as refused:
             self._count(refused, channel)
             channel.send(stream, body_of(TelemetryCommand(status=refused.status)))
             channel.finish(stream)
             return
         questions = Questions(lambda command: channel.send(stream, body_of(command)), self._parts.clock)
         client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream))
-        self._telemetry[stream] = Telemetry(self._parts, self._clients, client)
+        access, call = self._access, Call(channel, stream, user)
+        check = None if access is None else partial(check_settings, access, call)
+        self._telemetry[stream] = Telemetry(self._parts, self._clients, client, check)
 
     def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
         """Answer the commands of a client. Raises GrpcError."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from google.protobuf.duration_pb2 import Duration
 
 from broker_store.protocol.grpc.framing import GrpcError, GrpcStatus, MessageReader
@@ -29,7 +31,15 @@ _PRODUCER_RETRIES = RetryPolicy(
 class Telemetry:
     """The commands of one client, on a call that stays open. It is known from its first settings on."""
 
-    def __init__(self, parts: BrokerParts, clients: GrpcClients, client: GrpcClient):
+    def __init__(
+        self,
+        parts: BrokerParts,
+        clients: GrpcClients,
+        client: GrpcClient,
+        check: Callable[[Settings], None] | None = None,
+    ):
+        """`check` raises Refused for settings to which the client has not the right."""
+        self._check = check
         self._reader = MessageReader()
         self._parts, self._clients = parts, clients
         self.client = client
@@ -63,6 +73,8 @@ class Telemetry:
             raise GrpcError(
                 GrpcStatus.INVALID_ARGUMENT, "there is no publishing or subscription data in settings"
             )
+        if self._check is not None:
+            self._check(given)
         self._clients.take_settings(self.client, given)
         settings = Settings()
         settings.CopyFrom(given)

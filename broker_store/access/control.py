@@ -1,0 +1,197 @@
+"""What the ports ask: who sent this request, and may that user do it?
+
+A request is first authenticated and then authorized. Both are checked for each request, with both of Apache's
+strategies, so a withdrawn right and a wrong signature act at once, also on a connection that was served
+before. Only decisions are remembered, and each change forgets them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from broker_store.access.decision import Decision, decide
+from broker_store.access.demands import Asked, demands_of
+from broker_store.access.denied import FAILED, NO_USER_NAME, WRONG_SIGNATURE, Denied, NotAuthenticated
+from broker_store.access.resources import Demand
+from broker_store.access.signatures import (
+    ACCESS_KEY,
+    SIGNATURE,
+    Credentials,
+    GrpcCredentials,
+    grpc_content,
+    is_signature,
+    read_grpc_credentials,
+    signed_content,
+)
+from broker_store.access.state import AccessState
+from broker_store.access.users import User, UserType
+
+MAX_REMEMBERED = 10_000  # decisions
+_NO_FIELDS: dict[str, str] = {}
+
+
+class AccessControl:
+    """Access control of one broker. It belongs to the loop's thread; `state` is replaced as a whole."""
+
+    def __init__(
+        self,
+        *,
+        authorizes: bool,
+        cluster: str,
+        open_to_all: Iterable[str] = (),
+        open_to_users: Iterable[str] = (),
+        first_users: Iterable[User] = (),
+    ):
+        """`open_to_all` are the codes and gRPC messages that need no signature, `open_to_users` those that
+        need no right."""
+        self.authorizes, self.cluster = authorizes, cluster
+        self._open_to_all, self._open_to_users = frozenset(open_to_all), frozenset(open_to_users)
+        self._first_users = tuple(first_users)
+        self._decisions: dict[tuple[str, Demand, str | None], Decision] = {}
+        self._state = AccessState()
+        self.take(AccessState())
+
+    @property
+    def state(self) -> AccessState:
+        return self._state
+
+    def take(self, state: AccessState) -> bool:
+        """Take the users and ACLs of a start, and add the users of the settings that are not there. Return
+        True if some were added."""
+        missing = {user.name: user for user in self._first_users if user.name not in state.users}
+        if missing:
+            state = AccessState({**state.users, **missing}, state.acls)
+        self.replace(state)
+        return bool(missing)
+
+    def replace(self, state: AccessState) -> None:
+        """Take users and ACLs after a change. It acts on the next request."""
+        self._state = state
+        self._decisions.clear()
+
+    # The broker port
+
+    def authenticate(self, code: int, fields: Mapping[str, str] | None, body: bytes, version: int) -> None:
+        """Raise NotAuthenticated if the sender of a request has not proved who it is."""
+        if str(code) not in self._open_to_all:
+            self._prove(fields or _NO_FIELDS, body, version)
+
+    def _prove(self, fields: Mapping[str, str], body: bytes, version: int) -> User:
+        user = self._known(fields.get(ACCESS_KEY))
+        signature = fields.get(SIGNATURE, "")
+        if not is_signature(user.secret, signed_content(fields, body, version), signature):
+            raise NotAuthenticated(WRONG_SIGNATURE)
+        return user
+
+    def _known(self, name: str | None) -> User:
+        if not name:
+            raise NotAuthenticated(NO_USER_NAME)
+        user = self._state.users.get(name)
+        if user is None:
+            raise NotAuthenticated(f"User:{name} is not found.")
+        if user.is_disabled:
+            raise NotAuthenticated(f"User:{name} is disabled.")
+        return user
+
+    def authorize(
+        self, code: int, fields: Mapping[str, str] | None, body: bytes, version: int, remote: str
+    ) -> None:
+        """Raise Denied if the sender of a request may not do all that it demands. `remote` is its address
+        with the port."""
+        if not self.authorizes or str(code) in self._open_to_users:
+            return
+        given = fields or _NO_FIELDS
+        name = given.get(ACCESS_KEY)
+        if str(code) in self._open_to_all:
+            # Nobody has checked the name yet. A user without a proof would be any user.
+            name = self._prove_named(given, body, version)
+        self.require(name, demands_of(code, Asked(given, body, self.cluster)), remote)
+
+    def _prove_named(self, fields: Mapping[str, str], body: bytes, version: int) -> str:
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            raise Denied(FAILED)
+        if name not in self._state.users:
+            raise Denied(f"User:{name} not found.")
+        return self._prove(fields, body, version).name
+
+    # Both ports
+
+    def require(self, name: str | None, demands: Iterable[Demand], remote: str) -> None:
+        """Raise Denied if a user, whose name is proved, may not do all that is demanded."""
+        if not self.authorizes:
+            return
+        if not name:
+            raise Denied(FAILED)
+        address = remote.rpartition(":")[0].strip("[]")
+        for demand in demands:
+            decision = self.decision(name, demand, address)
+            if not decision.is_allowed:
+                raise Denied(decision.reason)
+
+    def require_more(
+        self, code: int, fields: Mapping[str, str] | None, demands: Iterable[Demand], remote: str
+    ) -> None:
+        """Raise Denied if the sender of a request that was authorized may not do what its handler has found
+        it to demand."""
+        if str(code) not in self._open_to_users:
+            self.require((fields or _NO_FIELDS).get(ACCESS_KEY), demands, remote)
+
+    def decision(self, name: str, demand: Demand, address: str | None) -> Decision:
+        """Return whether a user may do what is demanded, from an address (None: unknown)."""
+        key = (name, demand, address)
+        known = self._decisions.get(key)
+        if known is None:
+            user = self._state.users.get(name)
+            if user is None:
+                return Decision(False, f"User:{name} not found.")
+            if len(self._decisions) >= MAX_REMEMBERED:
+                self._decisions.clear()
+            known = self._decisions[key] = decide(user, self._state.acls.get(name), demand, address)
+        return known
+
+    def user(self, fields: Mapping[str, str] | None) -> User | None:
+        """Return the user that an authenticated request names, None if there is none."""
+        return self._state.users.get((fields or _NO_FIELDS).get(ACCESS_KEY, ""))
+
+    # The gRPC port
+
+    def authenticate_call(self, message: str, authorization: str | None, date_time: str | None) -> str | None:
+        """Return the name of the user that sent a call with the message `message`, None if the call needs no
+        proof and has none. Raises NotAuthenticated."""
+        stated = read_grpc_credentials(authorization, date_time)
+        if message in self._open_to_all and not stated.user_name:
+            return None
+        return self._prove_call(stated, date_time).name
+
+    def _prove_call(self, stated: GrpcCredentials, date_time: str | None) -> User:
+        user = self._known(stated.user_name)
+        if not is_signature(user.secret, grpc_content(date_time), stated.signature or ""):
+            raise NotAuthenticated(WRONG_SIGNATURE)
+        return user
+
+    def authorize_call(self, message: str, name: str | None, demands: Iterable[Demand], remote: str) -> None:
+        """Raise Denied if the sender of a call may not do all that it demands."""
+        if message not in self._open_to_users:
+            self.require(name, demands, remote)
+
+
+def read_credentials(text: str, name_key: str, secret_key: str) -> Credentials | None:
+    """Return the credentials in a setting, `{"name": .., "secret": ..}` in JSON with these keys; None if the
+    setting is malformed."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    name, secret, token = value.get(name_key), value.get(secret_key), value.get("securityToken") or ""
+    if not (isinstance(name, str) and isinstance(secret, str) and isinstance(token, str)):
+        return None
+    return Credentials(name, secret, token) if name.strip() and secret.strip() else None
+
+
+def super_user(credentials: Credentials) -> User:
+    """Return the Super user with the name and secret of credentials."""
+    return User(credentials.access_key, credentials.secret_key, UserType.SUPER)

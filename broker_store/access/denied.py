@@ -1,0 +1,22 @@
+"""The refusal of a request by access control. Its remark is Apache's."""
+
+from __future__ import annotations
+
+from broker_store.errors import PeerError
+
+NO_USER_NAME = "username cannot be null."
+WRONG_SIGNATURE = "check signature failed."
+NO_DEMANDS = "parse authorization context error."
+FAILED = "Authorization failed. Please verify your access rights and try again."
+
+
+class Denied(PeerError):
+    """A request that is refused before its handler is called."""
+
+    cause = "not authorized"
+
+
+class NotAuthenticated(Denied):
+    """A request whose sender did not prove who it is."""
+
+    cause = "not authenticated"

@@ -1,0 +1,116 @@
+"""Signatures of requests on both ports, made and compared with the secret of a user.
+
+A signature covers the header fields and the body of a remoting request, and only the time of a gRPC call. The
+time is not compared with the clock, so a call can be repeated by whoever reads it from the network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from broker_store.access.denied import NotAuthenticated
+
+ACCESS_KEY = "AccessKey"
+SIGNATURE = "Signature"
+SECURITY_TOKEN = "SecurityToken"
+# Clients up to this version do not sign the field (V4_9_3 in Apache's MQVersion).
+_UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"
+_LAST_VERSION_WITHOUT = 399
+
+
+class Credentials(NamedTuple):
+    """The name and the secret with which requests are signed. The secret is in no text of this value."""
+
+    access_key: str
+    secret_key: str
+    security_token: str = ""
+
+    def __repr__(self) -> str:
+        return f"<credentials of {self.access_key}>"
+
+
+def signed_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:
+    """Return what the signature of a request covers: the values in Java's order of their names, and the
+    body."""
+    names = sorted(fields) if "".join(fields).isascii() else sorted(fields, key=_java_order)
+    leaves_out = version <= _LAST_VERSION_WITHOUT
+    values = [
+        fields[name] for name in names if name != SIGNATURE and not (leaves_out and name == _UNSIGNED_FIELD)
+    ]
+    return "".join(values).encode("utf-8", "replace") + body
+
+
+def _java_order(name: str) -> bytes:
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def signature_of(secret: str, content: bytes) -> str:
+    """Return the signature in Base64, as a remoting request has it."""
+    return base64.b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
+
+
+def is_signature(secret: str, content: bytes, signature: str) -> bool:
+    """Return True if a signature is that of the secret. The time does not depend on where both differ."""
+    return hmac.compare_digest(signature_of(secret, content).encode(), signature.encode("utf-8", "replace"))
+
+
+def signed(fields: Mapping[str, str] | None, body: bytes, by: Credentials, version: int) -> dict[str, str]:
+    """Return the fields of a request with those of a signature."""
+    given = dict(fields or {})
+    given[ACCESS_KEY] = by.access_key
+    if by.security_token:
+        given[SECURITY_TOKEN] = by.security_token
+    given[SIGNATURE] = signature_of(by.secret_key, signed_content(given, body, version))
+    return given
+
+
+class GrpcCredentials(NamedTuple):
+    """What the metadata of a gRPC call states; the signature is in Base64. Both may be missing."""
+
+    user_name: str | None = None
+    signature: str | None = None
+
+
+def read_grpc_credentials(authorization: str | None, date_time: str | None) -> GrpcCredentials:
+    """Return what `authorization` states. Raises NotAuthenticated."""
+    if not authorization:
+        return GrpcCredentials()
+    if date_time is None:
+        raise NotAuthenticated("datetime is null.")
+    _, blank, rest = authorization.partition(" ")
+    if not blank:
+        raise NotAuthenticated("authentication header is incorrect.")
+    user_name = signature = None
+    for pair in rest.rstrip(",").split(","):
+        key, equals, value = pair.strip().partition("=")
+        if not equals:
+            raise NotAuthenticated("authentication keyValues length is incorrect, actual length=1.")
+        if key == "Credential":
+            user_name = _user_name(value)
+        elif key == "Signature":
+            signature = _in_base64(value)
+    return GrpcCredentials(user_name, signature)
+
+
+def _user_name(credential: str) -> str:
+    name, slash, _ = credential.partition("/")
+    if slash and not name:
+        raise NotAuthenticated("authentication credential length is incorrect, actual length=0.")
+    return name
+
+
+def _in_base64(text: str) -> str:
+    try:
+        if not text.isascii() or any(character.isspace() for character in text):
+            raise ValueError
+        return base64.b64encode(bytes.fromhex(text)).decode()
+    except ValueError:
+        raise NotAuthenticated("create authentication context error.") from None
+
+
+def grpc_content(date_time: str | None) -> bytes:
+    """Return what the signature of a gRPC call covers."""
+    return (date_time or "").encode("utf-8", "replace")

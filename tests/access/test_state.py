@@ -1,0 +1,114 @@
+"""Users and policies: their file, their bounds, and changes that a state refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker_store.access import policies, state, users
+from broker_store.access.policies import PolicyType, read_policies
+from broker_store.access.state import AccessState, ChangeRefused, read_file
+from broker_store.access.users import User, UserStatus, UserType
+from broker_store.errors import FormatError
+
+SECRET = "a-secret-nobody-may-read"
+ENTRY = {"resource": "Topic:T*", "actions": ["Pub"], "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}
+
+
+def sound() -> AccessState:
+    policy = [{"policyType": "Custom", "entries": [ENTRY]}, {"policyType": "Default", "entries": [ENTRY]}]
+    found = AccessState().created(User("ann", SECRET, UserType.SUPER, UserStatus.DISABLE), None)
+    found = found.created(User("bob", SECRET), None)
+    return found.with_policies("bob", read_policies(policy))
+
+
+def test_a_file_is_read_as_it_was_written():
+    assert read_file(sound().text().decode()) == sound()
+
+
+def damaged() -> list[str]:
+    text = sound().text().decode()
+    value = json.loads(text)
+    changes = [
+        "",
+        "[]",
+        "{}",
+        text[:-10],
+        text.replace('"userType": "Super"', '"userType": "Root"'),
+        text.replace("disable", "off"),
+        text.replace(f'"password": "{SECRET}"', '"password": ""', 1),
+        text.replace('"bob"', '"ann"', 1),
+        text.replace("User:bob", "User:nobody"),
+        text.replace("User:bob", "bob"),
+        text.replace("Allow", "Perhaps"),
+        text.replace("10.0.0.0/8", "10.0.0.0/80"),
+        text.replace("Topic:T*", "Nothing:T"),
+        json.dumps(value | {"users": {}}),
+        json.dumps(value | {"acls": value["acls"] * 2}),
+        json.dumps(value | {"users": [None]}),
+        json.dumps(value | {"acls": ["x"]}),
+    ]
+    assert text not in changes
+    return changes
+
+
+@pytest.mark.parametrize("text", damaged())
+def test_a_damaged_file_is_refused_without_its_secrets(text):
+    with pytest.raises(FormatError) as raised:
+        read_file(text)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_secret_is_in_no_text_of_a_user_or_a_state():
+    assert SECRET not in repr(sound()) and SECRET not in str(sound().users["ann"])
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        User("", "x"),
+        User("  ", "x"),
+        User("a\nb", "x"),
+        User("x" * 256, "x"),
+        User("x", " "),
+        User("x", "x" * 2_000),
+    ],
+    ids=["empty", "blank", "control", "long", "no-secret", "long-secret"],
+)
+def test_a_user_that_cannot_be_is_refused(user):
+    with pytest.raises(ChangeRefused):
+        AccessState().created(user, None)
+
+
+def test_users_entries_and_addresses_are_bounded(monkeypatch):
+    monkeypatch.setattr(state, "MAX_USERS", 2)
+    with pytest.raises(ChangeRefused, match="at most 2"):
+        sound().created(User("carl", "x"), None)
+    monkeypatch.setattr(policies, "MAX_SOURCES", 1)
+    with pytest.raises(FormatError, match="at most 1"):
+        read_policies([{"entries": [ENTRY | {"sourceIps": ["10.0.0.1", "10.0.0.2"]}]}])
+    monkeypatch.setattr(state, "MAX_ENTRIES", 2)
+    with pytest.raises(ChangeRefused, match="at most 2"):
+        sound().with_policies("bob", read_policies([{"entries": [ENTRY | {"resource": "Group:G"}]}]))
+    monkeypatch.setattr(policies, "MAX_ENTRIES", 1)
+    with pytest.raises(FormatError, match="of at most 1"):
+        read_policies([{"entries": [ENTRY, ENTRY]}])
+    assert users.MAX_NAME_CHARACTERS == 255
+
+
+def test_an_entry_is_removed_from_the_policy_of_its_type_alone():
+    left = sound().without_policies("bob", PolicyType.DEFAULT, "Topic:T*")
+    assert [policy.type for policy in left.acls["bob"].policies] == [PolicyType.CUSTOM]
+    assert "bob" not in left.without_policies("bob", PolicyType.CUSTOM, "Topic:T*").acls
+    assert "bob" not in sound().without_policies("bob", PolicyType.CUSTOM, None).acls
+
+
+def test_a_deleted_user_takes_its_policies_along():
+    left = sound().without_user("bob", None)
+    assert set(left.users) == {"ann"} and left.acls == {}
+
+
+def test_the_rule_that_decides_is_given_in_words():
+    (rule,) = sound().acls["bob"].rules_of(PolicyType.CUSTOM)
+    assert rule.text == "Allow Pub on Topic:T* from 10.0.0.0/8"

@@ -1,0 +1,263 @@
+"""The broker port with access control: what passes without a signature, without a right, and who may change
+users."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from broker_store.access.signatures import Credentials, signed
+from broker_store.config.broker import BrokerSettings
+from broker_store.errors import ConfigError, StoreError
+from broker_store.protocol.codes import WIDE_CODES
+from broker_store.protocol.codes import RequestCode as R
+from broker_store.protocol.command import VERSION, Command
+from broker_store.server.registration import Registration
+from tests.server.test_bad_input import GOOD, PLAIN, body_of
+from tests.support.broker_harness import FakeChannel, Harness
+
+ROOT_SECRET = "the-secret-of-root-0001"
+ROOT = Credentials("root", ROOT_SECRET)
+ANN = Credentials("ann", "the-secret-of-ann-00001")
+ON = {
+    "authentication_enabled": True,
+    "authorization_enabled": True,
+    "init_authentication_user": json.dumps({"username": "root", "password": ROOT_SECRET}),
+}
+NO_PERMISSION, NOT_SUPPORTED = 16, 3
+
+
+async def ask(
+    harness: Harness,
+    code: int,
+    by: Credentials | None,
+    body: object = b"",
+    *,
+    channel: FakeChannel | None = None,
+    **fields: str,
+) -> Command:
+    """Return the answer to a request that `by` has signed."""
+    raw = body_of(body)
+    given = fields if by is None else signed(fields, raw, by, VERSION)
+    return await harness.ask(int(code), raw, channel=channel, **given)
+
+
+async def with_ann(policies: list | None = None, **settings) -> Harness:
+    """Return a broker with a normal user."""
+    harness = Harness(**ON, **settings)
+    created = await ask(harness, R.AUTH_CREATE_USER, ROOT, {"password": ANN.secret_key}, username="ann")
+    assert created.code == 0, created
+    if policies:
+        body = {"policies": [{"entries": policies}]}
+        assert (await ask(harness, R.AUTH_CREATE_ACL, ROOT, body, subject="User:ann")).code == 0
+    return harness
+
+
+def allow(resource: str, *actions: str) -> dict:
+    return {"resource": resource, "actions": list(actions), "decision": "Allow"}
+
+
+async def test_without_credentials_no_code_is_served():
+    harness = Harness(**ON)
+    before = dict(harness.store.config)
+    found = set()
+    for code in [*range(-32_768, 32_768), *WIDE_CODES.values()]:
+        answer = harness.router.handle(
+            Command.request(code, {"topic": "T", "b": "T"}, b"{}"), harness.channel
+        )
+        found.add(None if answer is None else answer.code)
+    assert found <= {NO_PERMISSION, NOT_SUPPORTED}
+    assert harness.store.config == before and harness.parts.topics.get("T") is None
+    assert harness.parts.statistics.refusals.counts() == {"not authenticated": 65_536 + len(WIDE_CODES)}
+
+
+@pytest.mark.parametrize("code", sorted(GOOD.keys() | PLAIN), ids=lambda code: code.name)
+async def test_a_user_without_a_right_is_refused_each_code_that_is_served(code):
+    harness = await with_ann()
+    fields, body = GOOD.get(code, ({}, b""))
+    answer = await ask(harness, code, ANN, body, **fields)
+    assert answer.code == NO_PERMISSION, answer
+    assert "no permission to access" in answer.remark
+    assert harness.parts.statistics.refusals.counts() == {"not authorized": 1}
+
+
+@pytest.mark.parametrize("code", [-1, 0, 9_999, 220, 39, 501, 200_999])
+async def test_an_unknown_code_is_refused_to_a_user_and_not_supported_for_a_super_user(code):
+    harness = await with_ann()
+    assert (await ask(harness, code, ANN)).code in (NO_PERMISSION, NOT_SUPPORTED)
+    assert (await ask(harness, code, ROOT)).code == NOT_SUPPORTED
+
+
+async def test_a_right_lets_its_request_pass_and_no_other():
+    harness = await with_ann([allow("Topic:Orders", "Pub")])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    assert (await ask(harness, R.SEND_MESSAGE_V2, ANN, body, **fields)).code == 0
+    pull, _ = GOOD[R.PULL_MESSAGE]
+    assert (await ask(harness, R.PULL_MESSAGE, ANN, **pull)).code == NO_PERMISSION
+    other = fields | {"b": "Other"}
+    assert (await ask(harness, R.SEND_MESSAGE_V2, ANN, body, **other)).code == NO_PERMISSION
+
+
+async def test_a_changed_body_or_field_breaks_the_signature():
+    harness = await with_ann([allow("*", "All")])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    given = signed(fields, body, ANN, VERSION)
+    for changed, sent in (({}, b"other"), ({"b": "Other"}, body), ({"Signature": ""}, body)):
+        answer = await harness.ask(int(R.SEND_MESSAGE_V2), sent, **(given | changed))
+        assert (answer.code, answer.remark) == (NO_PERMISSION, "check signature failed.")
+
+
+async def test_a_change_acts_on_the_next_request_of_an_open_connection():
+    harness = await with_ann([allow("Topic:Orders", "Get")])
+    query, _ = GOOD[R.GET_MAX_OFFSET]
+    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).code == 0
+    assert (await ask(harness, R.AUTH_DELETE_ACL, ROOT, subject="User:ann")).code == 0
+    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).code == NO_PERMISSION
+    assert (await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"userStatus": "disable"}, username="ann")).code == 0
+    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).remark == "User:ann is disabled."
+    assert (await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")).code == 0
+    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).remark == "User:ann is not found."
+
+
+async def test_a_message_is_shown_by_its_offset_only_to_who_may_read_its_topic():
+    """The request names a topic, and the offset may be that of a message of another one."""
+    harness = await with_ann([allow("Topic:Mine", "Get", "Sub"), allow("Group:G", "Sub")])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    assert (await ask(harness, R.SEND_MESSAGE_V2, ROOT, body, **fields)).code == 0
+    seen = await ask(harness, R.VIEW_MESSAGE_BY_ID, ANN, offset="0", topic="Mine")
+    assert seen.code == NO_PERMISSION and "Topic:Orders" in seen.remark and not seen.body
+    back = await ask(harness, R.CONSUMER_SEND_MSG_BACK, ANN, offset="0", group="G", delayLevel="0")
+    assert back.code == NO_PERMISSION and "Topic:Orders" in back.remark
+    seen = await ask(harness, R.VIEW_MESSAGE_BY_ID, ROOT, offset="0", topic="Mine")
+    assert seen.code == 0 and seen.body
+
+
+async def test_a_transaction_is_ended_only_by_who_may_send_to_its_topic():
+    harness = await with_ann([allow("Topic:Mine", "Pub")])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    half = fields | {"f": "4", "i": "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U\x02"}
+    stored = await ask(harness, R.SEND_MESSAGE_V2, ROOT, body, **half)
+    assert stored.code == 0
+    end = {
+        "producerGroup": "PG",
+        "tranStateTableOffset": stored.fields["queueOffset"],
+        "commitLogOffset": "0",
+        "commitOrRollback": "8",
+        "msgId": "U",
+    }
+    for named in ({"topic": "Mine"}, {}, {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}):
+        answer = await ask(harness, R.END_TRANSACTION, ANN, **(end | named))
+        assert answer.code == NO_PERMISSION and "Topic:Orders" in answer.remark, answer
+    assert (await ask(harness, R.END_TRANSACTION, ROOT, **end)).code == 0
+
+
+async def test_a_retry_topic_is_pulled_by_its_own_group_alone():
+    harness = await with_ann([allow("Group:CG", "Sub")])
+    pull, _ = GOOD[R.PULL_MESSAGE]
+    answer = await ask(
+        harness, R.PULL_MESSAGE, ANN, **(pull | {"topic": "%RETRY%Other", "consumerGroup": "CG"})
+    )
+    assert answer.code == NO_PERMISSION and "Group:Other" in answer.remark
+
+
+async def test_no_answer_no_log_and_no_setting_shows_a_secret(caplog):
+    caplog.set_level(logging.DEBUG)
+    harness = await with_ann([allow("*", "All")])
+    secrets = [ROOT_SECRET.encode(), ANN.secret_key.encode()]
+    answers = [
+        await ask(harness, R.AUTH_LIST_USER, ROOT),
+        await ask(harness, R.AUTH_GET_USER, ROOT, username="ann"),
+        await ask(harness, R.GET_BROKER_CONFIG, ROOT),
+        await ask(harness, R.AUTH_CREATE_USER, ROOT, b'{"password":"' + secrets[1], username="x"),
+        await ask(harness, R.AUTH_CREATE_USER, ROOT, b'["' + secrets[1] + b'"]', username="x"),
+    ]
+    assert answers[2].code == 0 and b"initAuthenticationUser=******" in answers[2].body
+    shown = b"".join(answer.body + (answer.remark or "").encode() for answer in answers)
+    shown += repr((harness.parts.settings, harness.parts.access.state, ROOT)).encode() + caplog.text.encode()
+    shown += repr(harness.parts.statistics.refusals.facts()).encode()
+    shown += repr(list(harness.parts.changes._pending)).encode()
+    assert not [secret for secret in secrets if secret in shown]
+    with pytest.raises(ConfigError) as raised:
+        BrokerSettings(init_authentication_user='{"username": "root", "passwort": "' + ROOT_SECRET + '"}')
+    assert ROOT_SECRET not in str(raised.value)
+
+
+async def test_each_change_leaves_a_record_of_who_made_it():
+    harness = await with_ann([allow("Topic:T", "Pub")])
+    await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"password": "another-secret"}, username="ann")
+    await ask(harness, R.AUTH_DELETE_ACL, ROOT, subject="User:ann")
+    await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")
+    records = list(harness.parts.changes._pending)
+    assert [(record.action, record.kind, record.name, record.outcome) for record in records] == [
+        ("create", "user", "ann", "done"),
+        ("create", "acl", "User:ann", "done"),
+        ("update", "user", "ann", "done"),
+        ("delete", "acl", "User:ann", "done"),
+        ("delete", "user", "ann", "done"),
+    ]
+    assert {record.detail["by"] for record in records} == {"root"}
+    assert records[1].detail["after"] == {"rules": ["Custom: Allow Pub on Topic:T"], "count": 1}
+    assert records[2].detail["given"] == ["password"]
+
+
+async def test_a_change_that_cannot_be_written_is_not_made(monkeypatch):
+    harness = await with_ann()
+
+    def fail(name: str, data: bytes) -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr(harness.store, "write_config", fail)
+    answer = await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"userStatus": "disable"}, username="ann")
+    assert answer.code == 1 and not harness.parts.access.state.users["ann"].is_disabled
+
+
+async def test_changes_that_come_together_are_all_kept():
+    harness = Harness(**ON)
+    channels = [FakeChannel(port=port) for port in range(20)]
+    created = await asyncio.gather(
+        *(
+            ask(harness, R.AUTH_CREATE_USER, ROOT, {"password": "x"}, channel=channel, username=f"u{number}")
+            for number, channel in enumerate(channels)
+        )
+    )
+    assert {answer.code for answer in created} == {0}
+    kept = json.loads(harness.store.config["access.json"])["users"]
+    assert {user["username"] for user in kept} == {"root", *(f"u{number}" for number in range(20))}
+
+
+async def test_two_names_for_one_subject_are_refused():
+    harness = await with_ann()
+    body = {"subject": "User:root", "policies": [{"entries": [allow("*", "All")]}]}
+    answer = await ask(harness, R.AUTH_CREATE_ACL, ROOT, body, subject="User:ann")
+    assert answer.code == 29 and harness.parts.access.state.acls == {}
+
+
+async def test_with_access_control_off_users_are_not_served():
+    answer = await ask(Harness(), R.AUTH_CREATE_USER, None, {"password": "x"}, username="x")
+    assert (answer.code, answer.remark) == (16, "The authenticationMetadataProvider is not configured")
+
+
+async def test_authentication_alone_lets_each_known_user_pass():
+    harness = Harness(**(ON | {"authorization_enabled": False}))
+    assert (
+        await ask(harness, R.AUTH_CREATE_USER, ROOT, {"password": ANN.secret_key}, username="ann")
+    ).code == 0
+    query, _ = GOOD[R.GET_MAX_OFFSET]
+    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).code == 0
+    assert (await ask(harness, R.GET_MAX_OFFSET, None, **query)).code == NO_PERMISSION
+
+
+def test_rights_without_signatures_are_refused_as_a_setting():
+    with pytest.raises(ConfigError, match="needs authenticationEnabled"):
+        BrokerSettings(authorization_enabled=True)
+
+
+async def test_registrations_are_signed_with_the_inner_credentials():
+    inner = '{"accessKey": "inner", "secretKey": "the-secret-of-inner-1"}'
+    harness = Harness(**ON, inner_client_authentication_credentials=inner)
+    command = Registration(harness.parts).command(R.REGISTER_BROKER, b"body")
+    harness.parts.access.authenticate(103, command.fields, b"body", command.version)
+    assert command.fields["AccessKey"] == "inner"
