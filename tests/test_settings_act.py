@@ -85,6 +85,12 @@ SEEN_ELSEWHERE = {
     "recallMessageEnable": "server/test_timer.py",
     "allowRecallWhenBrokerNotWriteable": "server/test_timer.py",
     "mappedFileSizeTimerLog": "engine/test_timer_files.py",
+    "authenticationEnabled": "server/test_access.py",
+    "authorizationEnabled": "server/test_access.py",
+    "authenticationWhitelist": "access/test_live.py",
+    "authorizationWhitelist": "access/test_live.py",
+    "initAuthenticationUser": "server/test_access.py",
+    "innerClientAuthenticationCredentials": "server/test_access.py",
     "transactionCheckInterval": "interop/test_transactions.py",
     **{
         f"waitTimeMillsIn{kind}Queue": "broker/test_flow.py"

@@ -104,7 +104,7 @@ class AccessControl:
         given = fields or _NO_FIELDS
         name = given.get(ACCESS_KEY)
         if str(code) in self._open_to_all:
-            # Nobody has checked the name yet. A user without a proof would be any user.
+            # The name is not checked yet, and without a signature any client could state any name.
             name = self._prove_named(given, body, version)
         self.require(name, demands_of(code, Asked(given, body, self.cluster)), remote)
 

@@ -29,7 +29,7 @@ from broker_store.protocol.members import read_list, read_objects, read_text
 PUB, SUB, GET = Action.PUB, Action.SUB, Action.GET
 CREATE, UPDATE, DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-# Of a list in a header field; more topics or groups than a request may have are not looked at one by one.
+# Of a list in a header field; more topics or groups than a request may have are refused.
 MAX_NAMES = 1_000
 
 
@@ -179,7 +179,7 @@ def _send(field: str) -> _Build:
 
 def _pull(asked: Asked) -> Iterator[Demand]:
     yield from _group_and_topic(asked.fields, SUB)
-    # A retry topic is read by its own group; Apache looks at the group of the request alone.
+    # A retry topic is read by its own group; Apache checks the group of the request alone.
     group, topic = asked.fields.get("consumerGroup"), asked.fields.get("topic")
     if topic is not None and topic.startswith(RETRY_PREFIX) and topic.removeprefix(RETRY_PREFIX) != group:
         yield on_group(topic, SUB)

@@ -21,7 +21,7 @@ MAX_RESOURCE_CHARACTERS = 300
 
 
 class PolicyType(StrEnum):
-    """Which entries are looked at first."""
+    """Which entries are searched first."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"

@@ -1,7 +1,7 @@
 """Signatures of requests on both ports, made and compared with the secret of a user.
 
 A signature covers the header fields and the body of a remoting request, and only the time of a gRPC call. The
-time is not compared with the clock, so a call can be repeated by whoever reads it from the network.
+time is not compared with the clock, so a call can be repeated by any client that reads it from the network.
 """
 
 from __future__ import annotations

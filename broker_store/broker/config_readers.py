@@ -44,7 +44,7 @@ READERS = {
     # The .bak may give a right that was withdrawn.
     access.FILE_NAME: ConfigReader(
         access.read_file,
-        without="without it nobody but the users of the settings is known",
+        without="without it only the users of the settings are known",
         takes_backup=False,
     ),
     # No message depends on this file: it holds counts for operators.

@@ -9,6 +9,7 @@
 - `Admin` reads and changes settings.
 """
 
+from broker_store.access.signatures import Credentials
 from broker_store.client.admin import Admin
 from broker_store.client.assigned_queue import ReadAhead
 from broker_store.client.errors import (
@@ -36,6 +37,7 @@ __all__ = [
     "AnswerError",
     "ClientError",
     "ConnectionLost",
+    "Credentials",
     "FilePlaces",
     "GiveUp",
     "Half",

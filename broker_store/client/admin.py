@@ -15,6 +15,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from broker_store.access.signatures import Credentials
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.client.message import ReceivedMessage, decode_messages
 from broker_store.client.session import MASTER_ID, Session
@@ -37,10 +38,16 @@ LAST_TIMESTAMP = (1 << 63) - 1
 
 
 class Admin:
-    """`timeout` (seconds) bounds each request."""
+    """`timeout` (seconds) bounds each request. With `credentials` each request is signed."""
 
-    def __init__(self, nameservers: str | Iterable[str], *, timeout: float = ADMIN_TIMEOUT_S):
-        self._session = Session(nameservers, timeout=timeout)
+    def __init__(
+        self,
+        nameservers: str | Iterable[str],
+        *,
+        timeout: float = ADMIN_TIMEOUT_S,
+        credentials: Credentials | None = None,
+    ):
+        self._session = Session(nameservers, timeout=timeout, credentials=credentials)
 
     async def __aenter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+from broker_store.access.signatures import Credentials
 from broker_store.client.message import ReceivedMessage
 from broker_store.client.pulling import QueueReader
 from broker_store.client.send_back import TO_DEAD_LETTERS, SendBack
@@ -71,7 +72,7 @@ class PopConsumer:
 
     `invisible_s` is for how long a message is invisible to the group, `consume_from` where a group without an
     offset begins: "first" or "last". `timeout` (seconds) bounds each request; for a pop with `wait_s` the
-    wait is added.
+    wait is added. With `credentials` each request is signed.
     """
 
     def __init__(
@@ -84,13 +85,14 @@ class PopConsumer:
         consume_from: str = "first",
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
+        credentials: Credentials | None = None,
     ):
         if consume_from not in ("first", "last"):
             raise MisuseError(f'consume_from must be "first" or "last", not {consume_from!r:.40}')
         self.group = check_group(group)
         self.invisible_s, self.in_order = invisible_s, in_order
         self._init_mode = _FROM_FIRST if consume_from == "first" else _FROM_LAST
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout)
+        self._session = Session(nameservers, client_id=client_id, timeout=timeout, credentials=credentials)
         self._reader = QueueReader(self._session, group)
         self._back = SendBack(self._session, self._reader, group, None)
         self._turns = itertools.count()

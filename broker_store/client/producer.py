@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Self
 
+from broker_store.access.signatures import Credentials
 from broker_store.client import tracing
 from broker_store.client.batches import BatchPart, make_batches
 from broker_store.client.delivery import Delivery, now_ms
@@ -69,7 +70,7 @@ class Producer:
     """Sends for a producer group.
 
     `timeout` (seconds) bounds each send with all its attempts. `trace` writes a record of each message that
-    was sent to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
+    was sent to RMQ_SYS_TRACE_TOPIC, for Apache's tools. With `credentials` each request is signed.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Producer:
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
         trace: bool = False,
+        credentials: Credentials | None = None,
     ):
         self.group = check_group(group)
         self._timeout = timeout
@@ -88,6 +90,7 @@ class Producer:
             nameservers,
             client_id=client_id,
             timeout=timeout,
+            credentials=credentials,
             heartbeat=self._heartbeat,
             handlers=self._handlers(),
         )
@@ -96,7 +99,9 @@ class Producer:
         self._keys = UniqueKeys(local_address())
         self._tracer = (
             tracing.Tracer(
-                lambda: Producer(self._session.nameservers, tracing.GROUP), self._keys.make, self.group
+                lambda: Producer(self._session.nameservers, tracing.GROUP, credentials=credentials),
+                self._keys.make,
+                self.group,
             )
             if trace
             else None

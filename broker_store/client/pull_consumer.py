@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from broker_store.access.signatures import Credentials
 from broker_store.client.pulling import PullResult, QueueReader
 from broker_store.client.session import REQUEST_TIMEOUT_S, Session
 from broker_store.client.subscription import ALL, make_subscription
@@ -26,7 +27,7 @@ MAX_COUNT = 32
 
 class PullConsumer:
     """Reads for a consumer group. `timeout` (seconds) bounds each request; for a pull with `wait_ms` the wait
-    is added."""
+    is added. With `credentials` each request is signed."""
 
     def __init__(
         self,
@@ -35,9 +36,10 @@ class PullConsumer:
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
+        credentials: Credentials | None = None,
     ):
         self.group = check_group(group)
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout)
+        self._session = Session(nameservers, client_id=client_id, timeout=timeout, credentials=credentials)
         self._reader = QueueReader(self._session, group)
 
     async def __aenter__(self) -> Self:

@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
+from broker_store.access.signatures import Credentials
 from broker_store.client import running_info, tracing
 from broker_store.client.assigned_queue import AssignedQueue, ReadAhead
 from broker_store.client.assignment import Assignment
@@ -89,7 +90,7 @@ class PushConsumer:
     number in the group's settings at the broker (16), or without limit for an orderly consumer, as in Java.
     `places`: storage for the offsets of a broadcasting consumer, for example FilePlaces; None: each start
     begins at `consume_from`. `read_ahead`: how much of a queue is read before it is handled.
-    `timeout`: seconds for one request to a broker.
+    `timeout`: seconds for one request to a broker. `credentials`: each request is signed with them.
     `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
     """
 
@@ -108,6 +109,7 @@ class PushConsumer:
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
         trace: bool = False,
+        credentials: Credentials | None = None,
     ):
         if model not in (CLUSTERING, BROADCASTING):
             raise MisuseError(f"model {model!r} must be {CLUSTERING} or {BROADCASTING}")
@@ -135,7 +137,12 @@ class PushConsumer:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
         }
         self._session = Session(
-            nameservers, client_id=client_id, timeout=timeout, heartbeat=self._heartbeat, handlers=handlers
+            nameservers,
+            client_id=client_id,
+            timeout=timeout,
+            credentials=credentials,
+            heartbeat=self._heartbeat,
+            handlers=handlers,
         )
         self._reader = QueueReader(self._session, group)
         self._places = ConsumerPlaces(
@@ -153,11 +160,7 @@ class PushConsumer:
             broadcasting=self.broadcasting,
         )
         make_id = UniqueKeys(local_address()).make
-        self._tracer = (
-            tracing.Tracer(lambda: Producer(self._session.nameservers, tracing.GROUP), make_id, group)
-            if trace
-            else None
-        )
+        self._tracer = tracing.Tracer(self._trace_producer, make_id, group) if trace else None
         self._retries = SendBack(self._session, self._reader, group, max_retries)
         # None wakes a loop that waits, when the consumer closes.
         self._work: asyncio.Queue[Task | None] = asyncio.Queue(concurrency)
@@ -216,6 +219,10 @@ class PushConsumer:
         await self._assignment.rebalance()
         self._background = [spawn(self._assignment.keep_balanced()), spawn(self._keep_committed())]
         return self
+
+    def _trace_producer(self) -> Producer:
+        session = self._session
+        return Producer(session.nameservers, tracing.GROUP, credentials=session.credentials)
 
     async def __aenter__(self) -> Self:
         return self

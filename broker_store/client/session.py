@@ -19,13 +19,14 @@ import time
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from broker_store.access.signatures import Credentials, signed
 from broker_store.client.errors import AnswerError, ClientError, ConnectionLost, NoRouteError
 from broker_store.client.link import Link, open_link, split_address
 from broker_store.errors import BrokerStoreError, MisuseError
 from broker_store.protocol import client_bodies, route_bodies
 from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode, ResponseCode
-from broker_store.protocol.command import Command
+from broker_store.protocol.command import VERSION, Command
 from broker_store.protocol.headers import write_header
 from broker_store.protocol.route_bodies import BrokerData, TopicRoute
 
@@ -78,6 +79,7 @@ def local_address() -> str:
 class Session:
     """A session with name servers and brokers.
 
+    With `credentials` each request is signed.
     `heartbeat` returns the heartbeat for brokers; None: none is sent. `handlers` answer requests of brokers,
     by code.
     """
@@ -88,12 +90,14 @@ class Session:
         *,
         client_id: str | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
+        credentials: Credentials | None = None,
         heartbeat: Callable[[], Heartbeat] | None = None,
         handlers: Mapping[int, RequestHandler] | None = None,
     ):
         self.nameservers = parse_nameservers(nameservers)
         self.client_id = client_id or make_client_id()
         self.timeout = timeout
+        self.credentials = credentials
         self.routes: dict[str, TopicRoute] = {}
         self._heartbeat = heartbeat
         self._handlers = dict(handlers or {})
@@ -186,7 +190,7 @@ class Session:
     ) -> Command:
         """Send a request and return the answer, if its code is one of `accept`. Raises ClientError."""
         link = await self.link(address)
-        answer = await link.request(Command.request(code, fields, body), timeout or self.timeout)
+        answer = await link.request(self._request(code, fields, body), timeout or self.timeout)
         if answer.code not in accept:
             raise AnswerError(code, answer.code, answer.remark, address)
         return answer
@@ -197,7 +201,15 @@ class Session:
         """Send a oneway request. Raises ConnectionLost."""
         link = await self.link(address)
         await link.drained()
-        link.write(Command.request(code, fields, body, oneway=True))
+        link.write(self._request(code, fields, body, oneway=True))
+
+    def _request(
+        self, code: int, fields: dict[str, str] | None, body: bytes, *, oneway: bool = False
+    ) -> Command:
+        """Return a request, signed if there are credentials."""
+        if self.credentials is not None:
+            fields = signed(fields, body, self.credentials, VERSION)
+        return Command.request(code, fields, body, oneway=oneway)
 
     async def ask_nameserver(
         self,

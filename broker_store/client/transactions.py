@@ -21,6 +21,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
+from broker_store.access.signatures import Credentials
 from broker_store.client.errors import ClientError
 from broker_store.client.message import (
     Outgoing,
@@ -86,6 +87,7 @@ class TransactionProducer(Producer):
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
         trace: bool = False,
+        credentials: Credentials | None = None,
     ):
         if not callable(check):
             raise MisuseError(
@@ -94,7 +96,9 @@ class TransactionProducer(Producer):
         self._check = check
         self._held = 0
         self._is_full = False
-        super().__init__(nameservers, group, timeout=timeout, client_id=client_id, trace=trace)
+        super().__init__(
+            nameservers, group, timeout=timeout, client_id=client_id, trace=trace, credentials=credentials
+        )
 
     def _handlers(self) -> dict[int, RequestHandler]:
         return super()._handlers() | {int(RequestCode.CHECK_TRANSACTION_STATE): self._asked}

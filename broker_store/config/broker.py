@@ -456,7 +456,7 @@ class BrokerSettings(Checked):
             raise ConfigError(
                 "authorizationEnabled",
                 "true",
-                "needs authenticationEnabled=true: without a signature anybody may state any name",
+                "needs authenticationEnabled=true: without a signature any client may state any name",
             )
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
             key = "tlsKeyPath" if self.tls_cert_path else "tlsCertPath"

@@ -147,7 +147,7 @@ class Broker:
         if control.take(read[-1]) and not self.parts.store_settings.inspect:
             store.write_config(access.FILE_NAME, control.state.text())
         if not any(user.is_super and not user.is_disabled for user in control.state.users.values()):
-            log.warning("no Super user is enabled: nobody can make users; set initAuthenticationUser")
+            log.warning("no Super user is enabled, so none can make users; set initAuthenticationUser")
 
     def _restore_pops(self) -> None:
         """Move offsets to where records of pops in the log leave them, after a crash that came before the

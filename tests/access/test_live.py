@@ -116,7 +116,7 @@ def test_answers_are_those_of_a_broker_of_apaches():
     assert asyncio.run(compare()) == []
 
 
-# Apache's answer to these is unsafe: it believes an unproved name, and remembers a result for a minute.
+# Apache's answer to these is unsafe: it takes a name without a proof, and remembers a result for a minute.
 SAFER_WHEN_STATEFUL = {
     "30, wrong secret of super": "check signature failed.",
     "stateful: right signature afterwards, same connection": None,  # the wrong one before is not remembered

@@ -16,7 +16,7 @@ def test_the_client_pulls_in_neither_numba_nor_numpy_nor_django():
     )
     heavy, rooms = done.stdout.splitlines()
     assert heavy == "[]"
-    allowed = {"client", "errors", "excerpts", "formats", "messages", "protocol"}
+    allowed = {"access", "client", "errors", "excerpts", "formats", "messages", "protocol"}
     assert {name.split(".")[1] for name in eval(rooms)} <= allowed
 
 

@@ -57,7 +57,7 @@ class AccessAdmin:
         return handlers if self._parts.access is not None else dict.fromkeys(handlers, self.refuse)
 
     def refuse(self, command: Command, channel: Channel) -> Command:
-        """Refuse a request while access control is off: anybody could make users for the time after."""
+        """Refuse a request while access control is off: any client could make users for the time after."""
         raise Refusal(ResponseCode.NO_PERMISSION, NOT_CONFIGURED, "access control is off")
 
     # Users
