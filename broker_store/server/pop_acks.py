@@ -77,7 +77,7 @@ class PopAcks:
     def ack(self, popped: Popped, remote: str, done: Callable[[PutStatus], None]) -> None:
         """Store that a message was consumed, with the others of this turn, and call `done` when that is
         confirmed, or when it could not be stored. `remote` is the client's address. Raises Refusal."""
-        self._check(popped, remote, is_after=False)
+        self.check(popped, remote, is_after=False)
         if popped.receipt.is_order:
             unknown = self._parts.ordered.unknown(popped.place, [popped.offset], popped.receipt.pop_ms)
             if unknown:
@@ -115,7 +115,7 @@ class PopAcks:
         `done` is called with it when both are confirmed, or at once if one was not stored. Raises Refusal.
         """
         parts, receipt = self._parts, popped.receipt
-        self._check(popped, remote, is_after=True)
+        self.check(popped, remote, is_after=True)
         check_invisible_time(parts, invisible_ms, least=0)
         if receipt.is_order:
             return self._change_in_order(popped, invisible_ms, done)
@@ -189,7 +189,9 @@ class PopAcks:
             and not in_flight.doubt(popped.group, parts.clock())
         )
 
-    def _check(self, popped: Popped, remote: str, *, is_after: bool) -> None:
+    def check(self, popped: Popped, remote: str, *, is_after: bool) -> None:
+        """Raise Refusal for a receipt that this broker cannot have given: its topic, queue, revive queue,
+        broker, offset or group does not exist. `is_after` excludes the end of the queue."""
         receipt = popped.receipt
         self._check_queue(popped.topic, popped.group, popped.queue_id, remote)
         self._check_revive_queue(receipt.revive_queue)

@@ -160,10 +160,10 @@ class Acks:
 
         try:
             handle = self._handle(taken, topic, group)
-        except Refused:
+            self._dead_letters.forward(handle, call.channel.remote, forwarded)
+        except (Refusal, Refused):
             self._renewals.put_back(taken)
             raise
-        self._dead_letters.forward(handle, call.channel.remote, forwarded)
 
     def _names(self, topic: Resource, group: Resource) -> tuple[str, str]:
         """Return the names of a topic and a group. Raises Refused."""

@@ -1,7 +1,8 @@
 """ForwardMessageToDeadLetterQueue: a message that a group gives up (docs/spec/grpc.md section 6).
 
 It is stored in the group's dead letter topic, as a message that a client of the broker port sends back
-without a further try, and then acknowledged.
+without a further try, and then acknowledged. Calls for a message whose forward is under way wait for its
+result.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from broker_store.broker.pop.positions import Place
 from broker_store.formats import record
 from broker_store.messages import PutResult, PutStatus
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
@@ -21,6 +23,8 @@ from broker_store.server.pop_acks import PopAcks, not_stored
 from broker_store.server.retries import dead_letter
 
 Done = Callable[[Status], None]
+# A message of a group: the group, the topic and queue that it lies in, its offset.
+_Message = tuple[Place, int]
 
 
 class _Given(NamedTuple):
@@ -28,7 +32,6 @@ class _Given(NamedTuple):
 
     handle: Handle
     remote: str
-    done: Done
 
 
 class DeadLetters:
@@ -36,9 +39,11 @@ class DeadLetters:
 
     def __init__(self, parts: BrokerParts, acks: PopAcks):
         self._parts, self._acks = parts, acks
+        self._under_way: dict[_Message, list[Done]] = {}  # who waits for the result of each forward
 
     def forward(self, handle: Handle, remote: str, done: Done) -> None:
-        """Give up the message of a handle, and call `done` with the status of the answer."""
+        """Give up the message of a handle, and call `done` with the status of the answer. Raises Refusal."""
+        self._acks.check(handle.popped, remote, is_after=True)
         read = partial(self._read, handle, remote, done)
         found = self._parts.store.reads.records.get_records([handle.log_offset], read)
         if found is not None:
@@ -58,29 +63,45 @@ class DeadLetters:
                 Status(code=Code.INVALID_RECEIPT_HANDLE, message="the message of the receipt handle is gone")
             )
             return
-        if self._acks.is_visible(popped):
+        if _message(handle) not in self._under_way and self._acks.is_visible(popped):
             done(OK)  # it was given up or acknowledged before, or never given: no effect
             return
         self.forward_stored(handle, stored, remote, done)
 
     def forward_stored(self, handle: Handle, stored: record.StoredMessage, remote: str, done: Done) -> None:
-        """Give up a message that was read."""
+        """Give up a message that was read, or wait for the result if that is under way."""
+        if (waiting := self._under_way.get(_message(handle))) is not None:
+            waiting.append(done)
+            return
         try:
             message = dead_letter(self._parts, stored, handle.group)
         except Refusal as refusal:
             done(refused_of(refusal).status)
             return
-        self._parts.sends.add(message, self._stored, _Given(handle, remote, done), expires=True)
+        self._under_way[_message(handle)] = [done]
+        self._parts.sends.add(message, self._stored, _Given(handle, remote), expires=True)
 
     def _stored(self, given: _Given, result: PutResult) -> None:
+        handle = given.handle
         if result.status is not PutStatus.PUT_OK:
-            given.done(Status(code=code_of(result.status), message=result.status.name))
+            self._ended(handle, Status(code=code_of(result.status), message=result.status.name))
             return
         try:
-            self._acks.ack(given.handle.popped, given.remote, partial(_acknowledged, given.done))
+            self._acks.ack(handle.popped, given.remote, partial(self._acknowledged, handle))
         except Refusal as refusal:
-            given.done(refused_of(refusal).status)
+            self._ended(handle, refused_of(refusal).status)
+
+    def _acknowledged(self, handle: Handle, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            self._ended(handle, OK)
+        else:
+            self._ended(handle, Status(code=code_of(status), message=not_stored(status)[1]))
+
+    def _ended(self, handle: Handle, status: Status) -> None:
+        for done in self._under_way.pop(_message(handle)):
+            done(status)
 
 
-def _acknowledged(done: Done, status: PutStatus) -> None:
-    done(OK if status is PutStatus.PUT_OK else Status(code=code_of(status), message=not_stored(status)[1]))
+def _message(handle: Handle) -> _Message:
+    popped = handle.popped
+    return popped.place, popped.offset

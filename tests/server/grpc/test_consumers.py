@@ -918,6 +918,37 @@ async def test_a_message_that_is_not_invisible_makes_no_dead_letter_of_its_handl
     assert port.harness.store.max_offset(DLQ, 0) == before + 1
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_forwards_of_a_message_at_once_have_one_result(opened, stored):
+    port = await opened(sync_flush=True)
+    port.put(b"one", b"two")
+    one, two = [
+        message.system_properties.receipt_handle for message in await with_syncs(port, received(port))
+    ]
+    if not stored:
+        port.harness.store.refuse = PutStatus.SERVICE_NOT_AVAILABLE
+    calls = [asyncio.ensure_future(forward(port, handle)) for handle in (one, one, two, one)]
+    if stored:
+        (connection,) = port.port.channels
+        await until(lambda: len(connection.connection.streams) == 4)
+    answers = await with_syncs(port, asyncio.gather(*calls))
+    wanted = Code.OK if stored else Code.INTERNAL_SERVER_ERROR
+    assert [answer.status.code for answer in answers] == [wanted] * 4
+    assert port.harness.store.max_offset(DLQ, 0) == (2 if stored else 0)
+
+
+async def test_a_handle_that_no_pop_gave_makes_no_dead_letter(opened):
+    port = await opened()
+    port.put(b"one")
+    (message,) = await received(port)
+    words = message.system_properties.receipt_handle.split(" ")
+    receipt = read_receipt(" ".join(words[:8]))._replace(revive_queue=99)
+    handle = write_handle(Handle(receipt, int(words[8]), "Orders", "CG"))
+    assert (await forward(port, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await ack(port, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert port.harness.store.max_offset(DLQ, 0) == 0
+
+
 async def test_a_message_in_order_is_one_dead_letter(opened):
     port, call = await ordered(opened)
     port.put(b"0", b"1")
