@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from broker_store.engine.disk.disk import Disk, Usage
+from broker_store.engine.disk.file_identity import FileIdentity
 from broker_store.engine.disk.region import Region
 from broker_store.engine.disk.system import PAGE
 from broker_store.errors import DamagedStoreError, DiskFullError, StoreError, StoreLockedError
@@ -254,6 +255,17 @@ class SimulatedDisk(Disk):
 
     def allocated_bytes(self, path: Path) -> int:
         return len(self._file(path).array)
+
+    def identity_of(self, path: Path) -> FileIdentity:
+        file = self._file(path)
+        names = sum(other is file for other in self.files.values())
+        return FileIdentity(0, file.number, len(file.array), file.modified_ms * 1_000_000, names)
+
+    def set_length(self, path: Path, length: int) -> None:
+        file = self._file(path)
+        file.set(file.array.tobytes()[:length].ljust(length, b"\0"))
+        self.event(f"sync {path}")
+        self._sync_file(file, 0, length)
 
     def rename(self, source: Path, target: Path) -> None:
         self.event(f"rename {source} to {target}")

@@ -154,10 +154,12 @@ class Repair:
 
     def _set_length(self, action: a.SetLength) -> None:
         self._keep(action, action.length, action.bytes)
+        self._disk.own(action.path)
         self._disk.set_length(action.path, action.length)
 
     def _bridge(self, action: a.Bridge) -> None:
         self._keep(action, action.offset, action.bytes)
+        self._disk.own(action.path)
         region = self._disk.open_region(action.path)
         try:
             self._write(region, action.base, action.store_ms, action.pieces)
@@ -233,6 +235,7 @@ class Repair:
     def _restore(self, action: a.Restore) -> None:
         first = min(at for at, _ in action.patches)
         self._keep(action, first, max(at + len(data) for at, data in action.patches) - first)
+        self._disk.own(action.path)
         for offset, content in action.patches:
             region = self._disk.open_region(action.path)
             try:
@@ -243,6 +246,7 @@ class Repair:
 
     def _cut(self, action: a.Cut) -> None:
         self._keep(action, action.offset, action.bytes)
+        self._disk.own(action.path)
         region = self._disk.open_region(action.path)
         try:
             region.punch(action.offset)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_store.engine.disk.file_access import Reader, Writer
+from broker_store.engine.disk.file_identity import FileIdentity, clone, identity_of, sync_file_system
 from broker_store.engine.disk.lock import StoreLock, holder_of_removed
 from broker_store.engine.disk.region import Region
 from broker_store.engine.disk.system import (
@@ -161,6 +162,39 @@ class Disk:
             return os.lstat(path).st_blocks * 512
         except OSError as error:
             raise store_error(error, "reading its attributes", path) from error
+
+    def identity_of(self, path: Path) -> FileIdentity:
+        """Return which file a name leads to, and how many names it has."""
+        return identity_of(path)
+
+    def own(self, path: Path) -> None:
+        """Give a file bytes of its own where another name shares them, as that of a backup: what is written
+        to it must not change there. A name that is mapped is to be unmapped before.
+
+        The copy is made beside the directory of the file, since a start refuses a foreign name in it.
+        """
+        found = self.identity_of(path)
+        if found.names < 2:
+            return
+        fresh = path.parent.parent / f"{path.name}.tmp"
+        self.unlink(fresh, missing_ok=True)
+        region = self.open_region(path, writable=False)
+        try:
+            self.copy_range(region, 0, region.data_end(), fresh)
+        finally:
+            region.close()
+        self.set_length(fresh, found.size)
+        self.rename(fresh, path)
+        self.sync_directory(path.parent)
+
+    def clone(self, source: Path, target: Path) -> bool:
+        """Make a file that shares the blocks of another until one of them is written; return False where the
+        file system cannot. The name is not synced."""
+        return clone(source, target)
+
+    def sync_file_system(self, path: Path) -> None:
+        """Bring all that was written to the file system of `path` to the disk. Raises SyncError."""
+        sync_file_system(path)
 
     def create_region(self, path: Path, size: int) -> Region:
         """Make a new file of full length, no blocks yet, and map it. The name is not synced."""

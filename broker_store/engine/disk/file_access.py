@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from broker_store.engine.disk.system import store_error
@@ -50,6 +52,25 @@ class Reader:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def data_ranges(self, end: int) -> Iterator[tuple[int, int]]:
+        """Yield (begin, end) of the parts below `end` that have bytes on the disk; what lies between is
+        zero."""
+        at = 0
+        try:
+            while at < end:
+                try:
+                    begin = os.lseek(self._descriptor, at, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return
+                    raise
+                if begin >= end:
+                    return
+                at = min(os.lseek(self._descriptor, begin, os.SEEK_HOLE), end)
+                yield begin, at
+        except OSError as error:
+            raise store_error(error, "searching for data", self.path) from error
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -80,6 +101,13 @@ class Writer:
                 offset, data = offset + written, data[written:]
         except OSError as error:
             raise store_error(error, f"writing {len(data)} bytes at {offset}", self.path) from error
+
+    def extend(self, length: int) -> None:
+        """Give the file this length; what was not written is zero."""
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise store_error(error, f"making it {length} bytes long", self.path) from error
 
     def close(self) -> None:
         if self._descriptor >= 0:

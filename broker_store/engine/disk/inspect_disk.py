@@ -114,6 +114,15 @@ class InspectDisk(Disk):
         region = self._regions.get(path)
         return super().open_reader(path) if region is None else InspectReader(region)
 
+    def own(self, path: Path) -> None:
+        pass
+
+    def clone(self, source: Path, target: Path) -> bool:
+        return False
+
+    def sync_file_system(self, path: Path) -> None:
+        pass
+
     def write_file(self, path: Path, data: bytes) -> None:
         pass
 

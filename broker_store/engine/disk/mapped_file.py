@@ -85,6 +85,13 @@ class MappedFile:
         if self.region is not None:
             self.release_map().close()
 
+    def own(self) -> None:
+        """Give the file bytes of its own before it is written, where a backup shares them (`Disk.own`). Its
+        map is made again at the next use."""
+        if not self.disk.is_inspecting and self.disk.identity_of(self.path).names > 1:
+            self.unmap()
+            self.disk.own(self.path)
+
     def allocate(self, to: int) -> None:
         """Allocate blocks up to `to`. Raises DiskFullError; the file's state is then unchanged."""
         to = min(to, self.size)

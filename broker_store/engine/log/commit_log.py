@@ -140,6 +140,8 @@ class CommitLog:
         if file is None:
             file = self._create(end // self.file_size * self.file_size)
             self.files.append(file)
+        else:
+            file.own()
         for older in self.files:
             older.wrote = older.flushed = older.allocated = older.size
         file.wrote = file.flushed = end - file.base

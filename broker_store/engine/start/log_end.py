@@ -228,6 +228,8 @@ def _cut_log(parts: RecoveryParts, end: int) -> None:
                     file.path.name,
                     at,
                 )
+                file.own()
+                region = file.map()
                 region.punch(at)
             region.sync(at, region.size - at)
             step.file = file.path.name
