@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "access": {"formats", "protocol"},
     "engine": {"formats", "kernels", "throttle", "processes"},
     "check": {"formats", "kernels", "engine", "throttle"},
+    "backup": {"formats", "engine"},
     "facts": {"formats", "kernels", "engine", "check", "throttle"},
     "broker": {"access", "formats", "sql92", "kernels", "engine", "protocol", "throttle"},
     "nameserver": {"formats", "protocol"},
@@ -84,7 +85,18 @@ KEPT_TO = {
 }
 # Packages from which modules are imported by name, beside the package
 FROM_PACKAGES = {"broker_store", "broker_store.formats", "mqadmin"}
-WITHOUT_ASYNCIO = {"access", "formats", "sql92", "kernels", "engine", "check", "facts", "protocol", "broker"}
+WITHOUT_ASYNCIO = {
+    "access",
+    "formats",
+    "sql92",
+    "kernels",
+    "engine",
+    "check",
+    "backup",
+    "facts",
+    "protocol",
+    "broker",
+}
 
 
 def imports() -> Iterator[tuple[Path, str, str]]:
@@ -179,7 +191,12 @@ VALUES_OF_MQADMIN = {
     "client",
 }
 # It is the door, or starts a process or reads a store directly.
-BEHIND_THE_DOOR = ("mqadmin/cluster/", "mqadmin/management/commands/", "mqadmin/process/run_file.py")
+BEHIND_THE_DOOR = (
+    "mqadmin/cluster/",
+    "mqadmin/management/commands/",
+    "mqadmin/process/run_file.py",
+    "mqadmin/process/saved_source.py",
+)
 
 
 def test_the_dashboard_reaches_the_broker_through_its_cluster(found):
@@ -227,6 +244,7 @@ def test_what_decides_and_what_computes_knows_no_event_loop(found):
 # The engine's only folder that calls the operating system for files (docs/durability.md section 3). Elsewhere
 # in the engine `os` is asked for the machine and the process only.
 OPENS_FILES = "broker_store/engine/disk/"
+SEAM_ROOMS = {"engine", "backup"}
 NO_FILES = {"os.fsencode", "os.getpid", "os.setpriority", "os.strerror", "os.sysconf"}
 FILE_MODULES = {"fcntl", "mmap", "shutil", "tempfile", "io", "glob"}
 PATH_CALLS = {
@@ -252,9 +270,9 @@ def test_only_the_disk_seam_calls_the_system_for_files(found):
     wrong = []
     for file, room, module in found:
         name = str(file.relative_to(PROJECT))
-        if room == "engine" and not name.startswith(OPENS_FILES) and module in FILE_MODULES:
+        if room in SEAM_ROOMS and not name.startswith(OPENS_FILES) and module in FILE_MODULES:
             wrong.append(f"{name} imports {module}")
-    for file in {file for file, room, _ in found if room == "engine"}:
+    for file in {file for file, room, _ in found if room in SEAM_ROOMS}:
         name = str(file.relative_to(PROJECT))
         if name.startswith(OPENS_FILES):
             continue
@@ -309,6 +327,7 @@ CONNECTS = {
     "mqadmin/process/rest_client.py": "the local socket",
     "mqadmin/process/children.py": "the socket of our Redis",
     "mqadmin/web/failures.py": "the file of the dashboard's database",
+    "mqadmin/process/saved_source.py": "the same, and the file that it is saved in",
 }
 CONNECTING = {
     "create_connection",

@@ -18,7 +18,19 @@ KEY_FILE = "secret_key"
 SECRET_BYTES = 48
 # Commands that use a broker, or read its database or a store. They serve no login, so they create no key.
 MAKE_NO_KEY = frozenset(
-    {"topic", "group", "message", "store", "token", "check_store", "crash_lab", "demo", "pipeline"}
+    {
+        "topic",
+        "group",
+        "message",
+        "store",
+        "token",
+        "check_store",
+        "crash_lab",
+        "demo",
+        "pipeline",
+        "backup",
+        "restore",
+    }
 )
 ADMIN = "admin"
 # Letters and digits that are not mistaken for one another when typed from a terminal.

@@ -1,0 +1,71 @@
+"""manage.py restore BACKUP DATA: make a data directory of a backup."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+from django.core.management.base import CommandError
+
+from broker_store.errors import BrokerStoreError
+from broker_store.units import document_of
+from mqadmin.management.commands.backup import add_output_options, copier_of
+from mqadmin.management.plain import PlainCommand
+
+
+class Command(PlainCommand):
+    help = (
+        "Makes a data directory of a backup, in an empty or new directory alone. Each file is compared with "
+        "the sums of the backup. See docs/BACKUP.md."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser) -> None:
+        parser.add_argument("backup", type=Path, metavar="BACKUP", help="the directory of a whole backup")
+        parser.add_argument(
+            "directory", type=Path, metavar="DATA", help="the new data directory, empty or absent"
+        )
+        add_output_options(parser)
+
+    def handle(self, *arguments, **options) -> None:
+        # These imports load NumPy and the kernels
+        from broker_store.backup import manifest
+        from broker_store.backup.restore import Restore
+        from broker_store.engine.disk.disk import Disk
+
+        backup, data, disk = options["backup"].absolute(), options["directory"].absolute(), Disk()
+        try:
+            restored = Restore(backup, data, disk, copier_of(self, disk, options)).run()
+            settings = _settings_to_give(manifest.read(disk, backup))
+        except BrokerStoreError as error:
+            raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            raise CommandError(f"stopped: {data} has no store, remove it", returncode=130) from None
+        start = f"manage.py runbroker --data {data}" + "".join(
+            f" --set {shlex.quote(each)}" for each in settings
+        )
+        if options["json"]:
+            self.stdout.write(json.dumps({"result": document_of(restored) | {"start": start}}))
+            return
+        self.stdout.write(
+            f"{data} has the store of {backup}: the log from {restored.log_begin:,} to "
+            f"{restored.log_end:,}. Start it with the settings of its broker: {start}"
+        )
+
+
+def _settings_to_give(made) -> list[str]:
+    """Return the settings without which the store would not open: those of a backup's manifest that are not
+    the default, as key=value."""
+    from broker_store.config.load import properties_of
+    from broker_store.config.store import StoreSettings
+
+    sizes = {one.name: getattr(made.sizes, one.name) for one in fields(made.sizes)}
+    used = StoreSettings(
+        mapped_file_size_timer_log=made.timer_log_file_bytes,
+        message_delay_level=made.delay_levels,
+        **{name: size for name, size in sizes.items() if size is not None},
+    )
+    default = properties_of(StoreSettings())
+    return [f"{key}={value!s}" for key, value in properties_of(used).items() if value != default[key]]
