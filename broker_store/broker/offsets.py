@@ -8,7 +8,7 @@ and ignored, so that a consumer that does not know of the reset yet cannot undo 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from broker_store import throttle
@@ -26,7 +26,9 @@ _BROADCAST = lag_offsets.BROADCAST
 # Pairs of a group and a topic. Clients commit for any existing group and topic, and each pair takes half a
 # kilobyte.
 MAX_ENTRIES = 300_000
-_POPS_INCLUDED = "popsIncluded"  # in the file; Apache's broker ignores it
+# In the file; Apache's broker ignores both.
+_POPS_INCLUDED = "popsIncluded"
+_LOG_END = "logEnd"  # where the log ended when the file was made
 
 
 class TooManyOffsetsError(LimitError):
@@ -51,10 +53,17 @@ class Lowered(NamedTuple):
 
 
 class Offsets:
-    """group and topic -> queue -> offset. `clock` returns milliseconds."""
+    """group and topic -> queue -> offset. `clock` returns milliseconds, `log_end` where the log ends."""
 
-    def __init__(self, *, clock: Callable[[], int], names: Names | None = None):
-        self._clock = clock
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int],
+        names: Names | None = None,
+        log_end: Callable[[], int] | None = None,
+    ):
+        self._clock, self._log_end = clock, log_end
+        self._loaded_log_end: int | None = None  # of the file that was loaded
         self._names = names  # of groups; shared with other tables
         self._table: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
@@ -222,6 +231,21 @@ class Offsets:
         for group in list(self._readers.get(topic, ())):
             self._forget(group, topic)
 
+    def forget_deleted(self, deleted_before: Callable[[str], int]) -> list[str]:
+        """Forget what the file states about topics that were deleted after it was made; return their names.
+
+        `deleted_before(topic)` returns the log offset at which a topic was deleted, 0 for none. A kill may
+        come before the offsets are saved without those of a deleted topic. A new topic of its name begins at
+        0, and its groups would skip messages.
+        """
+        made_at = self._loaded_log_end
+        if made_at is None:
+            return []
+        deleted = [topic for topic in self._readers if deleted_before(topic) >= max(1, made_at)]
+        for topic in deleted:
+            self.forget_topic(topic)
+        return deleted
+
     def _forget(self, group: str, topic: str) -> None:
         for outer, inner, names in ((group, topic, self._groups), (topic, group, self._readers)):
             names[outer].discard(inner)
@@ -266,6 +290,8 @@ class Offsets:
 
         def text() -> bytes:
             self.dirty = False  # first, so that a later change is written by the next save
+            if self._log_end is not None:
+                head[_LOG_END] = self._log_end()  # before the entries: a topic may be deleted meanwhile
             return config_json.write_table(
                 head,
                 "offsetTable",
@@ -278,7 +304,7 @@ class Offsets:
         """Take over a consumerOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
         changed."""
         try:
-            found, version, self.pops_included = read_file(text)
+            found, version, self.pops_included, self._loaded_log_end = read_file(text)
         except FormatError as error:
             advice = (
                 "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
@@ -290,14 +316,21 @@ class Offsets:
         self.dirty = False
 
 
-def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion, int | None]:
-    """Return (group, topic, queue id, offset) of each entry of a consumerOffset.json, its version, and up to
-    which log offset it includes pop checkpoints. Raises FormatError."""
+class OffsetFile(NamedTuple):
+    """A consumerOffset.json: (group, topic, queue id, offset) of each entry, its version, up to which log
+    offset it includes pop checkpoints, and where the log ended when it was made; None if it does not say."""
+
+    entries: list[tuple[str, str, int, int]]
+    version: DataVersion
+    pops_included: int | None
+    log_end: int | None
+
+
+def read_file(text: str) -> OffsetFile:
+    """Return what a consumerOffset.json states. Raises FormatError."""
     found = []
     value, table, version = config_json.read_table(text, "offsetTable")
-    included = value.get(_POPS_INCLUDED)
-    if included is not None and (type(included) is not int or not 0 <= included < 1 << 63):
-        raise FormatError(f"{_POPS_INCLUDED} is an offset of the log", found=text_excerpt(included))
+    included, log_end = (_log_offset(value, name) for name in (_POPS_INCLUDED, _LOG_END))
     for key, queues in table.items():
         topic, separator, group = str(key).partition(_SEPARATOR)
         if not separator:
@@ -306,4 +339,11 @@ def read_file(text: str) -> tuple[list[tuple[str, str, int, int]], DataVersion, 
             if type(offset) is not int or not -1 << 63 <= offset < 1 << 63:
                 raise FormatError(f"{key}: an offset is an integer of 64 bits", found=text_excerpt(offset))
             found.append((group, topic, queue_id, offset))
-    return found, version, included
+    return OffsetFile(found, version, included, log_end)
+
+
+def _log_offset(value: Mapping[str, object], name: str) -> int | None:
+    found = value.get(name)
+    if found is None or type(found) is int and 0 <= found < 1 << 63:
+        return found
+    raise FormatError(f"{name} is an offset of the log", found=text_excerpt(found))

@@ -124,6 +124,7 @@ class Broker:
             )
         if self._delivers:
             saved_ms = parts.offsets.data_version.timestamp
+            self._forget_deleted()
             self._restore_pops()
             self._lower_offsets()
             parts.ordered.restore(saved_ms)
@@ -148,6 +149,13 @@ class Broker:
             store.write_config(access.FILE_NAME, control.state.text())
         if not any(user.is_super and not user.is_disabled for user in control.state.users.values()):
             log.warning("no Super user is enabled, so none can make users; set initAuthenticationUser")
+
+    def _forget_deleted(self) -> None:
+        """Forget offsets of topics that were deleted after the offsets were saved."""
+        parts = self.parts
+        deleted = parts.offsets.forget_deleted(parts.store.tombstones.before)
+        if deleted:
+            log.info("offsets of %d deleted topics were removed", len(deleted))
 
     def _restore_pops(self) -> None:
         """Move offsets to where records of pops in the log leave them, after a crash that came before the

@@ -177,7 +177,7 @@ def build_parts(
         revive_queues=settings.revive_queue_num,
     )
     names = group_names()
-    offsets = Offsets(clock=clock, names=names)
+    offsets = Offsets(clock=clock, names=names, log_end=lambda: store.log.wrote)
     clients = Clients(expired_after_ms=settings.channel_expired_timeout, names=names)
     statistics = Statistics(clock=clock)
     groups = Groups(

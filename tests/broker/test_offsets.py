@@ -134,3 +134,21 @@ def test_the_same_commit_again_leaves_the_file_alone():
     offsets.picture()()
     offsets.commit("g", "t", 0, 7)
     assert not offsets.dirty
+
+
+def test_offsets_of_a_topic_that_was_deleted_after_the_file_was_made_are_forgotten():
+    offsets = Offsets(clock=lambda: 1_000, log_end=lambda: 500)
+    for topic in ("before", "at", "after", "kept"):
+        offsets.commit("g", topic, 0, 7)
+    text = offsets.picture()().decode()
+    offsets = make()
+    offsets.load(text)
+    deleted = {"before": 499, "at": 500, "after": 501}
+    assert offsets.forget_deleted(lambda topic: deleted.get(topic, 0)) == ["at", "after"]
+    assert list(offsets.of_group("g")) == ["before", "kept"] and offsets.dirty
+
+
+def test_offsets_of_a_file_without_the_end_of_the_log_are_kept():
+    offsets = make()
+    offsets.load('{"offsetTable":{"t@g":{0:7}}}')
+    assert offsets.forget_deleted(lambda topic: 1) == [] and offsets.query("g", "t", 0) == 7

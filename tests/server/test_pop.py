@@ -958,6 +958,19 @@ async def test_an_offset_that_is_set_back_counts_for_the_next_pop(how):
     assert harness.parts.offsets.query("CG", "TopicX", 1) == 10
 
 
+async def test_offsets_of_a_deleted_topic_do_not_come_back_after_a_kill():
+    harness = stocked(*[b"old"] * 20)
+    await popped(harness, 1)
+    harness.parts.offsets.commit("Puller", "TopicX", 1, 20)
+    saved(harness)
+    assert (await harness.ask(215, topic="TopicX")).code == 0
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    put(harness, *[b"new"] * 30)
+    after = killed(harness)
+    assert after.parts.offsets.query("Puller", "TopicX", 1) is None
+    assert bodies(await popped(after, 1)) == [b"new"] * 30
+
+
 async def test_a_batch_of_many_acks_is_stored_in_turns(monkeypatch):
     """One of 2,000 kept the loop for a tenth of a second."""
     harness = stocked(b"a")

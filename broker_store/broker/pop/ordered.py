@@ -375,13 +375,19 @@ class OrderedQueues:
             begin = first_since(self._store, topic, 0, since_ms)
         else:
             begin = first_at(self._store, topic, 0, self._included)
+        for topic_group in list(self._table):  # what the file states about topics that were deleted later
+            before = self._store.tombstones.before(topic_group[0])
+            if self._included is not None and before >= max(1, self._included):
+                for queue_id in list(self._table[topic_group]):
+                    self._remove((topic_group[1], topic_group[0], queue_id))
         newest: dict[Place, OrderInfo | None] = {}
         for stored in records_of(self._store, topic, 0, begin, reads.max_offset(topic, 0)):
             try:
                 place, info, _ = order_log.decode(stored)
             except FormatError:
                 continue  # not written by this broker
-            newest[place] = info
+            if stored.log_offset >= self._store.tombstones.before(place[1]):
+                newest[place] = info
         for place, info in newest.items():
             self._remove(place)
             if info is not None:

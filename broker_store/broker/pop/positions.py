@@ -157,9 +157,9 @@ class PopPositions:
                     if queue_topic == order_topic
                     else _next_of(stored, topic, is_direct=queue_topic == topic)
                 )
-                if move is not None and (
-                    move.place not in found or found[move.place].log_offset < move.log_offset
-                ):
+                if move is None or move.log_offset < self._store.tombstones.before(move.place[1]):
+                    continue  # also what is of a topic that was deleted later
+                if move.place not in found or found[move.place].log_offset < move.log_offset:
                     found[move.place] = move
         if begin is not None and begin > self._store.log.wrote:
             # A power cut took the end of the log: what comes there now is not included.

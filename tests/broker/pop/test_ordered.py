@@ -68,9 +68,10 @@ class World:
         clock = lambda: self.now_ms  # noqa: E731
         self.topics = Topics(cluster="DefaultCluster", broker="broker-a", clock=clock)
         self.topics.put(TopicConfig("TopicX", 4, 4))
-        self.offsets = Offsets(clock=clock)
+        self.offsets = Offsets(clock=clock, log_end=lambda: self.store.wrote)
         if self.saved_offsets is not None:
             self.offsets.load(self.saved_offsets)
+            self.offsets.forget_deleted(self.store.tombstones.before)
         saved_ms = self.offsets.data_version.timestamp
         self.positions = PopPositions(self.store, self.offsets)
         log = OrderLog(
@@ -278,6 +279,23 @@ def test_what_the_file_has_beyond_a_queue_is_left_out():
     world.begin()
     info = world.ordered.state(PLACE)
     assert (info.offsets, info.acked, info.changed_ms) == ((0, 1), 2, {0: 1795914237804, 2: 1795914238805})
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_what_was_popped_of_a_deleted_topic_does_not_come_back_after_a_kill(is_saved):
+    world = World(3)
+    world.pop(3)
+    if is_saved:
+        world.save_states()
+        world.save_offsets()
+    world.store.delete_topic("TopicX")
+    world.send(10)
+    world.send(11)
+    world.kill()
+    assert world.ordered.state(PLACE) is None and world.position == 0
+    assert world.pop(3) == ([0, 1], {})
+    world.kill()
+    assert world.ordered.is_blocked(PLACE, None, world.now_ms)
 
 
 def test_records_after_the_end_that_a_power_cut_left_are_not_included():

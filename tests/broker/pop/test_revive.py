@@ -46,9 +46,10 @@ class World:
         clock = lambda: self.now_ms  # noqa: E731
         self.timer = Timer(self.store, clock=clock)
         self.timer.start([LOG])
-        self.offsets = Offsets(clock=clock)
+        self.offsets = Offsets(clock=clock, log_end=lambda: self.store.wrote)
         if self.saved is not None:
             self.offsets.load(self.saved)
+            self.offsets.forget_deleted(self.store.tombstones.before)
         self.positions = PopPositions(self.store, self.offsets)
         self.positions.restore(LOG, 8, ORDER_LOG, lambda topic: self.topics.get(topic) is not None)
         self.log = ReviveLog(
@@ -389,6 +390,21 @@ def test_pops_of_a_deleted_topic_bring_back_no_message_of_a_new_one(is_killed):
     world.run(12_000)
     assert world.again() == [b"n3", b"n4", b"n5"] and is_done(world.revive)
     assert world.revive.counts["dropped"] == 4
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_positions_of_a_deleted_topic_do_not_come_back_after_a_kill(is_saved):
+    world = World(4)
+    world.save()
+    world.pop(0, 4)
+    if is_saved:
+        world.save()
+    make_again(world, 6)
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) is None
+    world.pop(0, 2)
+    world.crash()
+    assert world.positions.next_offset("CG", "TopicX", 1) == 2
 
 
 def test_pops_of_a_deleted_topic_that_a_start_finds_are_not_invisible():
