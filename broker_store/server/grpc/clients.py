@@ -144,11 +144,11 @@ class GrpcClients:
                 value=len(client.client_id),
                 limit=MAX_CLIENT_ID_CHARACTERS,
             )
-        kept = Settings()
-        kept.CopyFrom(settings)
         now_ms = self._parts.clock()
         before = self._clients.get(client.client_id)
-        size = self._check_size(kept, before)
+        size = self._check_size(settings, before)
+        kept = Settings()
+        kept.CopyFrom(settings)
         if kept.HasField("subscription"):
             self._register(client, kept, now_ms)
         else:
@@ -167,13 +167,7 @@ class GrpcClients:
         settings that are too large, or do not fit in with those of the other clients."""
         size = settings.ByteSize()
         if size > MAX_SETTINGS_BYTES:
-            raise Refused(
-                Code.BAD_REQUEST,
-                f"settings of {size} bytes, most is {MAX_SETTINGS_BYTES}",
-                "settings",
-                value=size,
-                limit=MAX_SETTINGS_BYTES,
-            )
+            raise settings_too_large(size)
         together = self._settings_bytes + size - (0 if before is None else before.settings_bytes)
         if together > MAX_ALL_SETTINGS_BYTES:
             raise Refused(
@@ -309,6 +303,17 @@ def _close(client: GrpcClient) -> None:
     client.closed = True
     if client.questions is not None:
         client.questions.close()
+
+
+def settings_too_large(size: int) -> Refused:
+    """Return the refusal of settings of `size` bytes."""
+    return Refused(
+        Code.BAD_REQUEST,
+        f"settings of {size} bytes, most is {MAX_SETTINGS_BYTES}",
+        "settings",
+        value=size,
+        limit=MAX_SETTINGS_BYTES,
+    )
 
 
 def _too_many(error: LimitError) -> Refused:

@@ -35,13 +35,11 @@ from broker_store.server.grpc.property_names import REFUSED
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
+from broker_store.server.grpc.unparsed import MAX_MESSAGES, check_send, too_many_messages
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import added_properties
 from broker_store.server.waiting import make_half, make_wait, recall_handle_of
 
-# Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
-MAX_MESSAGES = 1_024
-_MESSAGES_TAG = 0x0A  # of the field `messages` in the bytes of a request
 _WAITING = frozenset(("TRANSACTION", "DELAY"))
 # Values of protobuf's enumerations are looked up by name at each access.
 _GZIP, _OK = Encoding.GZIP, Code.OK
@@ -91,6 +89,11 @@ class Sends:
         self._group.add(message, self._one_stored, (channel, stream, message_id), expires=True)
         return True
 
+    def check(self, request: bytes) -> None:
+        """Raise Refused for a large request that exceeds a bound, before it is parsed; DecodeError for one
+        that cannot be read."""
+        check_send(request, self._max_body)
+
     def send(self, call: Call, request: SendMessageRequest) -> None:
         """Add the messages of a call, and answer when all are stored. Raises Refused or Refusal; then none is
         added."""
@@ -98,7 +101,7 @@ class Sends:
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send", "number of messages")
         if len(messages) > MAX_MESSAGES:
-            raise _too_many()
+            raise too_many_messages()
         self._check_capacity()
         first = messages[0]
         config = self._routes.topic(first.topic)
@@ -259,33 +262,3 @@ def _check_type(config: TopicConfig, kind: str) -> None:
     """Raise Refused if a topic does not take messages of a type. Retry topics and dead letters take all."""
     if not config.name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         check_type(config, kind)
-
-
-def check_count(request: bytes) -> None:
-    """Raise Refused for a SendMessageRequest with too many messages, before it is parsed. Bytes that cannot
-    be read are left to the parser."""
-    at = count = 0
-    size = len(request)
-    while at < size and request[at] == _MESSAGES_TAG:
-        at += 1
-        length = shift = 0
-        while at < size and shift < 35:
-            byte = request[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        at += length
-        count += 1
-        if count > MAX_MESSAGES:
-            raise _too_many()
-
-
-def _too_many() -> Refused:
-    return Refused(
-        Code.BAD_REQUEST,
-        f"a send has at most {MAX_MESSAGES} messages",
-        "number of messages",
-        limit=MAX_MESSAGES,
-    )

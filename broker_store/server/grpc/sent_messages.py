@@ -35,13 +35,40 @@ def check_body(body: bytes, most: int) -> None:
     if not body:
         raise Refused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty", "empty body")
     if len(body) > most:
-        raise Refused(
-            Code.MESSAGE_BODY_TOO_LARGE,
-            f"message body cannot exceed the max {most}",
-            "body",
-            value=len(body),
-            limit=most,
-        )
+        raise body_too_large(len(body), most)
+
+
+def body_too_large(size: int, most: int) -> Refused:
+    """Return the refusal of a body of `size` bytes."""
+    return Refused(
+        Code.MESSAGE_BODY_TOO_LARGE,
+        f"message body cannot exceed the max {most}",
+        "body",
+        value=size,
+        limit=most,
+    )
+
+
+def properties_too_large(size: int) -> Refused:
+    """Return the refusal of a message whose user properties, tag and keys take `size` bytes."""
+    return Refused(
+        Code.MESSAGE_PROPERTIES_TOO_LARGE,
+        f"the total size of user property is too large, max is {MAX_USER_PROPERTIES_BYTES}",
+        "properties",
+        value=size,
+        limit=MAX_USER_PROPERTIES_BYTES,
+    )
+
+
+def too_many_properties(count: int) -> Refused:
+    """Return the refusal of a message with `count` user properties."""
+    return Refused(
+        Code.MESSAGE_PROPERTIES_TOO_LARGE,
+        f"too many user properties, max is {MAX_USER_PROPERTIES}",
+        "properties",
+        value=count,
+        limit=MAX_USER_PROPERTIES,
+    )
 
 
 def type_of(system: v2.SystemProperties) -> str:
@@ -81,13 +108,7 @@ def properties_of(given: v2.Message, kind: str, topic: str, now_ms: int) -> dict
             size += len(key.encode())
         pairs[properties.KEYS] = properties.KEY_SEPARATOR.join(keys)
     if size > MAX_USER_PROPERTIES_BYTES:
-        raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the total size of user property is too large, max is {MAX_USER_PROPERTIES_BYTES}",
-            "properties",
-            value=size,
-            limit=MAX_USER_PROPERTIES_BYTES,
-        )
+        raise properties_too_large(size)
     if _is_blank(message_id):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty", "message id")
     if _has_control(message_id):
@@ -192,13 +213,7 @@ def _user_properties(given: v2.Message) -> tuple[dict[str, str], int]:
     and for what the store cannot keep."""
     user = given.user_properties
     if len(user) > MAX_USER_PROPERTIES:
-        raise Refused(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"too many user properties, max is {MAX_USER_PROPERTIES}",
-            "properties",
-            value=len(user),
-            limit=MAX_USER_PROPERTIES,
-        )
+        raise too_many_properties(len(user))
     pairs: dict[str, str] = {}
     size = 0
     for name, value in user.items():

@@ -40,7 +40,7 @@ from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.receives import Receives
 from broker_store.server.grpc.renewals import Renewals
 from broker_store.server.grpc.routes import Routes
-from broker_store.server.grpc.sends import Sends, check_count
+from broker_store.server.grpc.sends import Sends
 from broker_store.server.grpc.settings import Telemetry
 from broker_store.server.grpc.statuses import FAILED, OK, Refused, refused_of
 from broker_store.server.handler import Refusal
@@ -145,7 +145,7 @@ class Service:
             call = Call(channel, stream, user)
             message = message_of(body)
             if len(message) > MAX_SMALL_BODY_BYTES:
-                check_count(message)
+                self._sends.check(message)  # no other request may be so large
             request = method.request.FromString(message)
             if not fields.get(CLIENT_ID):
                 raise _client_id_required()

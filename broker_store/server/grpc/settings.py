@@ -17,6 +17,7 @@ from broker_store.protocol.grpc.v2.service_pb2 import TelemetryCommand
 from broker_store.server.grpc.clients import GrpcClient, GrpcClients
 from broker_store.server.grpc.consumer_settings import merge_consumer
 from broker_store.server.grpc.statuses import OK, Refused
+from broker_store.server.grpc.unparsed import check_command
 from broker_store.server.parts import BrokerParts
 
 # How a producer tries again, as Apache's proxy sets it.
@@ -53,6 +54,11 @@ class Telemetry:
         """Return the answers to the commands that are complete with this piece, and the refusals of some."""
         answers: list[TelemetryCommand | Refused] = []
         for message in self._reader.read(piece):
+            try:
+                check_command(message)
+            except Refused as refused:
+                answers.append(refused)
+                continue
             command = TelemetryCommand.FromString(message)
             kind = command.WhichOneof("command")
             if kind == "settings":

@@ -29,8 +29,8 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
 from broker_store.server.grpc import channel as channel_module
 from broker_store.server.grpc import clients
 from broker_store.server.grpc import routes as routes_module
-from broker_store.server.grpc.sends import MAX_MESSAGES
 from broker_store.server.grpc.service import NOT_IN_THE_PROXY, SEND_MESSAGE
+from broker_store.server.grpc.unparsed import MAX_MESSAGES
 from tests.server.grpc.conftest import ENDPOINTS, METADATA, connected, message, of_producer, route
 from tests.support.grpc_calls import METHODS, path_of, request_of
 from tests.support.waits import until
