@@ -214,13 +214,14 @@ class Broker:
         sockets = self._bind(host, with_fast_port=fast_port)
         port = sockets[0].getsockname()[1]
         parts.endpoint.listens_on(port)
-        self.router = Router(parts)
+        router = self.router = Router(parts)
         self.registration = Registration(parts)
         registered = parts.topics.on_change
 
         def topics_changed(changed: Sequence[TopicConfig]) -> None:
             self._save_topics()
             registered(changed)
+            router.pops.waiting.topics_changed(changed)
 
         parts.topics.on_change = topics_changed
         parts.groups.on_change = self._save_groups

@@ -438,6 +438,9 @@ class Pops:
     def _retry(self, parked: ParkedPop[Pop]) -> None:
         """Read again for a parked pop. It is answered, or stays parked."""
         pop = parked.request
+        config = self._parts.topics.get(pop.topic)
+        if config is not None and config.read_queues != pop.read_queues:
+            pop = parked.request = pop._replace(read_queues=config.read_queues)
         if pop.is_question:
             if self._has_message(pop):
                 self._parts.parked_pops.remove(parked)

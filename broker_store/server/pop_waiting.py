@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from broker_store.broker.pop.parked_pops import Line, ParkedPop
 from broker_store.broker.pop.revive_queue import Revived
+from broker_store.broker.topics import TopicConfig
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES, Pop
 
@@ -14,6 +16,7 @@ EXPIRY_INTERVAL_S = 0.25
 # About 2 ms of work.
 MAX_WAKES_PER_TURN = 100
 MAX_ENDS_PER_TURN = 50
+MAX_CHANGES_PER_TURN = 20
 _FULL = "polling full"
 
 
@@ -33,6 +36,8 @@ class WaitingPops:
         self._timer: asyncio.Handle | None = None
         self._woken: dict[Line, None] = {}
         self._wake_scheduled = False
+        self._changed: dict[Line, None] = {}  # whose topics changed
+        self._change_scheduled = False
 
     def start(self) -> None:
         self._parts.revive.on_revived = self.revived
@@ -91,6 +96,27 @@ class WaitingPops:
             self._parts.ordered.clear((group, topic, queue_id))
         self.wake(self._parts.parked_pops.lines(group, topic))
 
+    def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
+        """Have pops wait for the queues that their topics have now."""
+        for config in changed:
+            self._changed.update(dict.fromkeys(self._parts.parked_pops.lines_of_topic(config.name)))
+        if self._changed and not self._change_scheduled:
+            self._change_scheduled = True
+            self._loop.call_soon(self._follow)
+
+    def _follow(self) -> None:
+        """Set the queues of lines whose topics changed, MAX_CHANGES_PER_TURN in each turn."""
+        self._change_scheduled = False
+        for line in list(islice(self._changed, MAX_CHANGES_PER_TURN)):
+            del self._changed[line]
+            config = self._parts.topics.get(line[0])
+            if config is None or line[2] != ALL_QUEUES:
+                continue
+            queues = [(line[0], queue_id) for queue_id in range(config.read_queues)]
+            if self._parts.parked_pops.set_queues(line, queues):
+                self.wake([line])  # there may be messages already
+        self.topics_changed([])
+
     def wake(self, lines: list[Line]) -> None:
         self._woken.update(dict.fromkeys(lines))
         if self._woken and not self._wake_scheduled:
@@ -99,7 +125,7 @@ class WaitingPops:
 
     def _serve(self) -> None:
         """Read for woken pops, MAX_WAKES_PER_TURN in each turn."""
-        lines = list(self._woken)[:MAX_WAKES_PER_TURN]
+        lines = list(islice(self._woken, MAX_WAKES_PER_TURN))
         self._wake_scheduled = False
         for line in lines:
             del self._woken[line]

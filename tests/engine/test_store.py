@@ -220,6 +220,22 @@ def test_watched_queues_announce_what_arrived_once_a_group(open_store):
     assert heard == [[("topic", 0)]] * 2
 
 
+def test_a_topic_that_is_made_again_is_watched_as_before(open_store):
+    """A pull or pop that waited when the topic was deleted heard nothing of the new topic."""
+    store = open_store()
+    heard = []
+    store.confirmation.arrival_listener = heard.append
+    store.confirmation.watch("topic", 0)
+    store.appender.put_many([message(), message(queue_id=1)])
+    store.delete_topic("topic")
+    store.appender.put_many([message(), message(queue_id=1)])
+    assert heard == [[("topic", 0)]] * 2
+    store.delete_topic("topic")
+    store.confirmation.unwatch("topic", 0)
+    store.appender.put(message())
+    assert len(heard) == 2
+
+
 def test_a_queue_is_watched_until_all_who_watch_it_have_taken_that_back(open_store):
     """A pull of the delay topic ended the watch of the delivery of delayed messages."""
     store = open_store()

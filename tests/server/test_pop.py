@@ -12,7 +12,7 @@ from broker_store.protocol import fastjson, pop
 from broker_store.protocol.pop import Receipt
 from broker_store.server.broker import Broker
 from broker_store.server.parts import build_parts
-from broker_store.server.pop_waiting import MAX_ENDS_PER_TURN
+from broker_store.server.pop_waiting import MAX_CHANGES_PER_TURN, MAX_ENDS_PER_TURN
 from broker_store.server.router import Router
 from tests.support.bit_set import write_bits
 from tests.support.broker_harness import FakeChannel, Harness, turns
@@ -424,6 +424,35 @@ async def test_a_pop_waits_for_a_message():
     assert (
         answer.opaque == request.opaque and bodies(answer) == [b"a"] and harness.parts.parked_pops.count == 0
     )
+
+
+async def test_a_pop_waits_for_queues_that_its_topic_gets_later():
+    harness = stocked()
+    harness.parts.topics.on_change = harness.router.pops.waiting.topics_changed
+    groups = 3 * MAX_CHANGES_PER_TURN
+    for number in range(groups):
+        harness.request(200050, **pop_fields(poll_ms=15_000, group=f"G{number}"))
+    await turns()
+    harness.parts.topics.put(TopicConfig("TopicX", 8, 8))
+    await turns()
+    put(harness, b"a", queue_id=7)
+    await turns()
+    assert [bodies(answer) for answer in harness.channel.answers] == [[b"a"]] * groups
+    harness.channel.answers.clear()
+    harness.request(200050, **pop_fields(poll_ms=15_000, group="G0"))
+    await turns()
+    put(harness, b"b", queue_id=9)
+    harness.parts.topics.put(TopicConfig("TopicX", 10, 10))
+    await turns()
+    assert [bodies(answer) for answer in harness.channel.answers] == [[b"b"]]
+    harness.request(200050, **pop_fields(poll_ms=15_000, group="G0"))
+    await turns()
+    harness.parts.topics.put(TopicConfig("TopicX", 1, 1))
+    await turns()
+    put(harness, b"c", queue_id=9)
+    put(harness, b"d", queue_id=0)
+    await turns()
+    assert [bodies(answer) for answer in harness.channel.answers][1:] == [[b"d"]]
 
 
 async def test_one_message_wakes_one_pop_of_each_group():

@@ -63,8 +63,8 @@ class Running:
         texts = {name: str(value) for name, value in fields.items()}
         return await self.channel.request(Command.request(code, texts, body, language="JAVA"), 10)
 
-    async def send(self, body, topic="Orders", properties="UNIQ_KEY\x01U\x02"):
-        header = SendHeader("PG", topic, "TBW102", 4, 0, 0, 1, 0, properties, 0, False, None, False)
+    async def send(self, body, topic="Orders", properties="UNIQ_KEY\x01U\x02", queue_id=0):
+        header = SendHeader("PG", topic, "TBW102", 4, queue_id, 0, 1, 0, properties, 0, False, None, False)
         return await self.ask(310, body, **write_send(header))
 
     async def pull(self, topic="Orders", offset=0, suspend_ms=0, tags="*"):
@@ -91,6 +91,36 @@ class Running:
             bodies += [stored.body for stored in record.decode_all(answer.body)]
             offset = int(answer.fields["nextBeginOffset"])
         return bodies
+
+
+async def test_a_pop_waits_for_new_queues_and_for_a_topic_that_is_made_again(tmp_path):
+    async with Running(tmp_path) as broker:
+
+        async def make(queues):
+            fields = {"topic": "Orders", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+            assert (
+                await broker.ask(17, defaultTopic="TBW102", topicFilterType="SINGLE_TAG", **fields)
+            ).code == 0
+
+        async def parked():
+            fields = {"maxMsgNums": 1, "invisibleTime": 60_000, "pollTime": 60_000, "initMode": 0}
+            popping = broker.ask(200050, consumerGroup="CG", topic="Orders", queueId=-1, **fields)
+            waiting = asyncio.create_task(popping)
+            while not broker.parts.parked_pops.count:
+                await asyncio.sleep(0)
+            return waiting
+
+        await make(1)
+        waiting = await parked()
+        await make(4)
+        await broker.send(b"new queue", queue_id=3)
+        assert (await waiting).code == 0
+        waiting = await parked()
+        assert (await broker.ask(215, topic="Orders")).code == 0
+        await make(4)
+        await broker.send(b"new topic", queue_id=3)
+        (message,) = record.decode_all((await waiting).body)
+        assert message.body == b"new topic"
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 from broker_store.broker.parked_table import ParkedTable
@@ -49,9 +50,9 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         self._watch, self._unwatch = watch, unwatch
         self.max_parked, self.max_in_line = max_parked, max_in_line
         self._lines: dict[Line, dict[ParkedPop[Request], None]] = {}
-        self._queues_of: dict[Line, tuple[Queue, ...]] = {}
+        self._queues_of: dict[Line, dict[Queue, None]] = {}
         self._lines_of: dict[Queue, dict[Line, None]] = {}
-        self._lines_in: dict[tuple[str, str], dict[Line, None]] = {}  # by topic and group
+        self._lines_in: dict[str, dict[str, dict[Line, None]]] = {}  # by topic and group
         self._of_group: Counter[str] = Counter()
 
     def park(self, parked: ParkedPop[Request], queues: Iterable[Queue]) -> bool:
@@ -62,15 +63,36 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
             return False
         if line is None:
             line = self._lines[parked.line] = {}
-            self._lines_in.setdefault(parked.line[:2], {})[parked.line] = None
-            self._queues_of[parked.line] = tuple(queues)
-            for queue in self._queues_of[parked.line]:
-                self._watch(*queue)
-                self._lines_of.setdefault(queue, {})[parked.line] = None
+            topic, group, _ = parked.line
+            self._lines_in.setdefault(topic, {}).setdefault(group, {})[parked.line] = None
+            self._queues_of[parked.line] = {}
+            self.set_queues(parked.line, queues)
         line[parked] = None
         self._of_group[parked.line[1]] += 1
         self._add(parked)
         return True
+
+    def set_queues(self, line: Line, queues: Iterable[Queue]) -> bool:
+        """Have the store watch these queues for a line, and no others. Return whether some are new. Without
+        effect if no pop waits in the line any more."""
+        if line not in self._lines:
+            return False
+        before, after = self._queues_of[line], dict.fromkeys(queues)
+        self._queues_of[line] = after
+        new = [queue for queue in after if queue not in before]
+        for queue in new:
+            self._watch(*queue)
+            self._lines_of.setdefault(queue, {})[line] = None
+        self._unwatch_for(line, [queue for queue in before if queue not in after])
+        return bool(new)
+
+    def _unwatch_for(self, line: Line, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            self._unwatch(*queue)
+            of_queue = self._lines_of[queue]
+            del of_queue[line]
+            if not of_queue:
+                del self._lines_of[queue]
 
     def lines_of(self, queue: Queue) -> list[Line]:
         """Return the lines that wait for messages of a queue."""
@@ -93,7 +115,11 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
 
     def lines(self, group: str, topic: str) -> list[Line]:
         """Return the lines of a group in a topic."""
-        return list(self._lines_in.get((topic, group), ()))
+        return list(self._lines_in.get(topic, {}).get(group, ()))
+
+    def lines_of_topic(self, topic: str) -> list[Line]:
+        """Return the lines of all groups in a topic."""
+        return list(chain.from_iterable(self._lines_in.get(topic, {}).values()))
 
     def _drop(self, parked: ParkedPop[Request]) -> None:
         line = self._lines[parked.line]
@@ -104,13 +130,11 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
             del self._of_group[group]
         if not line:
             del self._lines[parked.line]
-            together = self._lines_in[parked.line[:2]]
+            topic = parked.line[0]
+            together = self._lines_in[topic][group]
             del together[parked.line]
             if not together:
-                del self._lines_in[parked.line[:2]]
-            for queue in self._queues_of.pop(parked.line):
-                self._unwatch(*queue)
-                of_queue = self._lines_of[queue]
-                del of_queue[parked.line]
-                if not of_queue:
-                    del self._lines_of[queue]
+                del self._lines_in[topic][group]
+                if not self._lines_in[topic]:
+                    del self._lines_in[topic]
+            self._unwatch_for(parked.line, self._queues_of.pop(parked.line))

@@ -9,7 +9,7 @@ power cut can take back.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 from broker_store.engine.dispatcher import Dispatcher
@@ -45,7 +45,6 @@ class Confirmation:
         self._is_sync, self._timeout_ms, self._clock, self._wake = is_sync, timeout_ms, clock, wake
         # (log end, when it is late in ms, callback), in the order of the log
         self._waiting: deque[tuple[int, int, Callable[[PutStatus], None]]] = deque()
-        self._watchers: Counter[tuple[str, int]] = Counter()
         # Called with (topic, queue id) of each watched queue that got messages.
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] | None = None
 
@@ -109,15 +108,16 @@ class Confirmation:
     def watch(self, topic: str, queue_id: int) -> None:
         """Call `arrival_listener` when the queue gets a message, until each call of this is taken back by one
         of `unwatch`: several parts of the broker may watch a queue. Loop's thread."""
-        self._watchers[topic, queue_id] += 1
+        self._queues.watchers[topic, queue_id] += 1
         self._queues.open(topic, queue_id).row[c.Q_WATCHED] = 1
 
     def unwatch(self, topic: str, queue_id: int) -> None:
         """Take back one call of `watch`."""
-        self._watchers[topic, queue_id] -= 1
-        if self._watchers[topic, queue_id] > 0:
+        watchers = self._queues.watchers
+        watchers[topic, queue_id] -= 1
+        if watchers[topic, queue_id] > 0:
             return
-        del self._watchers[topic, queue_id]
+        del watchers[topic, queue_id]
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
             queue.row[c.Q_WATCHED] = 0

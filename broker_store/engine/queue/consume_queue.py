@@ -11,6 +11,7 @@ written stays mapped; older files are read by position.
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Container
 from pathlib import Path
 
@@ -354,6 +355,8 @@ class ConsumeQueues:
         self._by_row: dict[int, ConsumeQueue] = {}
         self._ids: dict[str, set[int]] = {}
         self._in_order: list[tuple[str, int]] = []
+        # How many watch a queue (confirmation.py). It outlasts the queue: a topic may be made again.
+        self.watchers: Counter[tuple[str, int]] = Counter()
 
     def __iter__(self):
         return iter(list(self._queues.values()))
@@ -402,6 +405,8 @@ class ConsumeQueues:
             row = self._context.add_queue(topic_row, queue_id)
             path = self.directory / topic / str(queue_id)
             found = ConsumeQueue(self.disk, path, topic, queue_id, self.file_size, row)
+            if self.watchers[topic, queue_id]:
+                row[c.Q_WATCHED] = 1
             self._queues[topic, queue_id] = found
             self._ids.setdefault(topic, set()).add(queue_id)
             self._by_row[row.address] = found

@@ -53,3 +53,19 @@ def test_some_of_those_whose_time_is_over():
     assert [parked.line[1] for parked in pops.expired(3, 3)] == ["G0", "G1", "G2"]
     assert [parked.line[1] for parked in pops.expired(3, 3)] == ["G3"]
     assert pops.count == 1 and [parked.line[1] for parked in pops.expired(9)] == ["G4"]
+
+
+def test_a_line_gets_other_queues():
+    watches = Watches()
+    pops = watches.parked()
+    all_queues, one_queue = pop(), pop(queue_id=1)
+    assert pops.park(all_queues, [("T", 0), ("T", 1)]) and pops.park(one_queue, [("T", 1)])
+    assert pops.lines_of_topic("T") == [all_queues.line, one_queue.line] and pops.lines_of_topic("O") == []
+    assert pops.set_queues(all_queues.line, [("T", 1), ("T", 2)])
+    assert watches.watched == {("T", 0): 0, ("T", 1): 2, ("T", 2): 1}
+    assert pops.lines_of(("T", 0)) == [] and pops.lines_of(("T", 2)) == [all_queues.line]
+    assert not pops.set_queues(all_queues.line, [("T", 1)])
+    pops.remove(all_queues)
+    pops.remove(one_queue)
+    assert not pops.set_queues(all_queues.line, [("T", 1)])
+    assert set(watches.watched.values()) == {0} and pops.lines_of_topic("T") == []
