@@ -12,6 +12,9 @@ from broker_store.protocol.http2.stream import Stream
 MAX_IDLE_FRAMES = 2_000
 IDLE_FRAMES_PER_S = 200
 FRAMES_PER_DATA_SENT = 4
+# A shorter DATA frame which does not end a piece costs as much as a longer one, and earns nothing. A peer
+# that opened its windows by single bytes would be served without end.
+MIN_SENT_BYTES = 256
 
 
 class Answers:
@@ -22,12 +25,16 @@ class Answers:
         self.buffered = 0  # bytes of unfinished bodies
         self._unfinished: dict[int, float] = {}  # streams with such bodies, and since when; the oldest first
         self.queued = 0  # bytes that wait for a window of the peer
+        self.released = 0  # bytes that windows have let pass, of those that had to wait
         self._out: list[bytes] = []
         self._answer_frames = make_answer
         self._window = f.DEFAULT_WINDOW
         self._stream_window = f.DEFAULT_WINDOW
         self._max_payload = f.DEFAULT_FRAME_BYTES
-        self._waiting: list[Stream] = []
+        # Streams that wait for the window of the connection, the longest first, and those that waited for
+        # their own, which was opened since.
+        self._waiting: dict[Stream, None] = {}
+        self._opened: dict[Stream, None] = {}
         self._table_update = b""  # before the next block, after the peer has made its table smaller
         self._idle_frames = Budget(MAX_IDLE_FRAMES, IDLE_FRAMES_PER_S, now_s)
 
@@ -98,9 +105,9 @@ class Answers:
             data = queue[0]
             room = min(self._window, stream.window)
             if room <= 0 and data:
-                if not stream.waits:
-                    stream.waits = True
-                    self._waiting.append(stream)
+                stream.waits = True
+                if stream.window > 0:
+                    self._waiting[stream] = None
                 return
             size = min(len(data), room, self._max_payload)
             if size == len(data):
@@ -114,19 +121,26 @@ class Answers:
             self._window -= size
             stream.window -= size
             self.queued -= size
-            self._idle_frames.earn(FRAMES_PER_DATA_SENT)
+            self.released += size
+            if size >= MIN_SENT_BYTES or size == len(data):
+                self._idle_frames.earn(FRAMES_PER_DATA_SENT)
         if stream.trailers is not None:
             block = self._block_of(stream.trailers)
             self._out.append(headers_frame(stream.id, block, f.FLAG_END_STREAM))
             self._ended(stream)
 
     def _send_waiting(self) -> None:
-        """Send what waited for a window, the stream that waited longest first."""
-        waiting, self._waiting = self._waiting, []
-        for stream in waiting:
+        """Send what the windows allow of what waited for them, the stream that waited longest first."""
+        opened, self._opened = self._opened, {}
+        for stream in opened:
             stream.waits = False
-            if stream.id in self.streams:
-                self._send_queue(stream)
+            self._send_queue(stream)
+        waiting = self._waiting
+        while waiting and self._window > 0:
+            stream = next(iter(waiting))
+            del waiting[stream]
+            stream.waits = False
+            self._send_queue(stream)
 
     def _ended(self, stream: Stream) -> None:
         """Remove a stream after its answer. A request that is not complete is not read further."""
@@ -139,5 +153,7 @@ class Answers:
             self.buffered -= stream.received
             self._unfinished.pop(stream.id, None)
             self.queued -= sum(map(len, stream.queue))
+            self._waiting.pop(stream, None)
+            self._opened.pop(stream, None)
             stream.queue.clear()
             stream.parts.clear()

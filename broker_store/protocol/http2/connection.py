@@ -57,6 +57,7 @@ MAX_CONTINUATIONS = 8
 STREAM_WINDOW = 8 << 20
 REFILL_BYTES = 16 << 20
 FRAMES_PER_REQUEST = 4
+STREAMS_PER_FRAME = 8  # whose windows one SETTINGS frame may change for the price of one
 # A piece of a body that is shorter, and is not the last one, is paid as a frame without a request.
 MIN_PIECE_BYTES = 256
 # A client that is closed cancels all that it waits for, at once.
@@ -130,6 +131,8 @@ class Connection(Answers):
             self._receive_frames(data)
         except Http2Error as error:
             self._fail(error)
+        else:
+            self._send_waiting()  # once for all frames: each may have opened a window by one byte
         return events
 
     def _receive_frames(self, data: bytes) -> None:
@@ -194,8 +197,8 @@ class Connection(Answers):
         self.buffered += size - stream.received
         stream.received = size
 
-    def _spend(self, what: str) -> None:
-        if not self._idle_frames.spend(1, self._now_s):
+    def _spend(self, what: str, cost: int = 1) -> None:
+        if not self._idle_frames.spend(cost, self._now_s):
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")
 
     def _fail(self, error: Http2Error) -> None:
@@ -215,12 +218,14 @@ class Connection(Answers):
         up, each of them once: no event says so."""
         self._give_up_all()
         given_up, self._given_up = self._given_up, []
+        self._handlers = {}  # they refer to this object: without them it is freed at once
         return given_up
 
     def _end_stream_with(self, error: Http2Error) -> None:
         """End a stream for an error of the peer."""
-        # Each costs an answer, and may not be had for nothing.
-        self._spend("errors of streams")
+        # It costs as much as a stream that the peer cancels: whether the peer or this side ends it.
+        if not self._cancels.spend(1, self._now_s):
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many errors of streams")
         self._out.append(reset_frame(error.stream, error.code))
         stream = self.streams.get(error.stream)
         if stream is not None:
@@ -425,14 +430,19 @@ class Connection(Answers):
             self._change_stream_windows(window)
 
     def _change_stream_windows(self, window: int) -> None:
+        self._spend("SETTINGS frames", len(self.streams) // STREAMS_PER_FRAME)
         change = window - self._stream_window
         self._stream_window = window
         for stream in self.streams.values():
             stream.window += change
             if stream.window > f.MAX_WINDOW:
                 raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window above the highest allowed one")
-        if change > 0:
-            self._send_waiting()
+            self._may_send(stream)
+
+    def _may_send(self, stream: Stream) -> None:
+        """Have a stream send at the end of what was received, if its own window is what it waits for."""
+        if stream.waits and stream.window > 0 and stream not in self._waiting:
+            self._opened[stream] = None
 
     def leave(self) -> None:
         """Send GOAWAY: no new request is accepted. Requests that came are still answered."""
@@ -466,12 +476,10 @@ class Connection(Answers):
         increment = read_uint32(payload) & f.MAX_WINDOW
         if not number:
             self._window += checked_increment(increment, self._window, 0)
-            self._send_waiting()
             return
         self._check_not_idle(number, "WINDOW_UPDATE")
         stream = self.streams.get(number)
         if stream is None:
             return
         stream.window += checked_increment(increment, stream.window, number)
-        if stream.waits:
-            self._send_waiting()
+        self._may_send(stream)

@@ -47,8 +47,11 @@ log = logging.getLogger(__name__)
 
 COMPILED = Functions(scan_frames, answer_frames, read_fields)
 
+# Of answers that wait for windows: a peer takes MIN_TAKEN_BYTES of them, or all, in WINDOW_TIMEOUT_S.
 WINDOW_TIMEOUT_S = 60.0
+MIN_TAKEN_BYTES = 64 << 10
 MAX_QUEUED_BYTES = 64 << 20
+MAX_ALL_QUEUED_BYTES = 256 << 20  # of all connections of the port
 MAX_RESUMED_PER_TURN = 32
 # Each costs the groups of its client, and a notice for each member of them.
 MAX_GIVEN_UP_PER_TURN = 32
@@ -81,6 +84,8 @@ class GrpcPort(Protocol):
     """The listening port that accepted a channel (`port.GrpcListener`)."""
 
     kept_bytes: int
+    queued_bytes: int  # of answers that wait for windows, of all its connections
+    channels: set[GrpcChannel]
     refused: Refused
     tls: TlsPort | None  # None if connections have no TLS
 
@@ -97,7 +102,7 @@ class GrpcChannel(asyncio.Protocol):
     __slots__ = (
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
         "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
-        "_resumed_s", "_queued", "_queued_since_s", "_promised", "_unwritten", "_resumed",
+        "_resumed_s", "_queued", "_queued_since_s", "_released", "_promised", "_unwritten", "_resumed",
         "_given_up",
     )  # fmt: skip
 
@@ -118,6 +123,7 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed_s = 0.0
         self._queued = 0
         self._queued_since_s = 0.0
+        self._released = 0  # of `connection.released`, at that time
         self._promised = self._unwritten = 0
         self._resumed: deque[Callable[[], None]] = deque()
         self._given_up: deque[Stream] = deque()  # which the handler has not forgotten yet
@@ -335,22 +341,29 @@ class GrpcChannel(asyncio.Protocol):
                     logging.INFO, "peer does not read", f"{unsent} bytes wait", unsent, MAX_UNSENT_BYTES
                 )
                 self.abort()
-        queued = self.connection.queued
-        if queued != self._queued:
-            if not self._queued or queued < self._queued:
-                self._queued_since_s = self.loop.time()
-            self._queued = queued
-            if queued > MAX_QUEUED_BYTES:
-                self._close_for(
-                    logging.INFO,
-                    "peer does not read",
-                    f"{queued} bytes wait for its windows",
-                    queued,
-                    MAX_QUEUED_BYTES,
-                )
-                self.abort()
+        if self.connection.queued != self._queued and not self.closed:
+            self._count_queued(self.connection.queued)
         if self._resumed:
             self.loop.call_soon(self._call_resumed)
+
+    def _count_queued(self, queued: int) -> None:
+        """Count the bytes that wait for windows. The connection is closed if it has too many; if all of the
+        port have too many, the one with the most is."""
+        listener, released = self.listener, self.connection.released
+        if not self._queued or released - self._released >= MIN_TAKEN_BYTES:
+            self._queued_since_s, self._released = self.loop.time(), released
+        listener.queued_bytes += queued - self._queued
+        self._queued = queued
+        if queued > MAX_QUEUED_BYTES:
+            self._end_for_queue(f"{queued} bytes wait for its windows", MAX_QUEUED_BYTES)
+        elif listener.queued_bytes > MAX_ALL_QUEUED_BYTES:
+            most = max(listener.channels, key=lambda channel: channel._queued)
+            text = f"{listener.queued_bytes} bytes wait for windows, {most._queued} of them for its own"
+            most._end_for_queue(text, MAX_ALL_QUEUED_BYTES)
+
+    def _end_for_queue(self, text: str, limit: int) -> None:
+        self._close_for(logging.INFO, "peer does not read", text, self._queued, limit)
+        self.abort()
 
     # The end
 
@@ -372,6 +385,8 @@ class GrpcChannel(asyncio.Protocol):
         `connection_lost`, which comes only when the client has read what was written before."""
         self.closed = True
         self._resumed.clear()
+        self.listener.queued_bytes -= self._queued
+        self._queued = 0
         self._give_up(self.connection.end())
 
     def _give_up(self, streams: list[Stream]) -> None:

@@ -34,6 +34,7 @@ class GrpcListener(Listener[GrpcChannel]):
             parts.statistics.refuse,
         )
         self._certificate = certificate
+        self.queued_bytes = 0
         self.tls: TlsPort | None = None
         self._renewal: asyncio.Task[None] | None = None
 

@@ -351,6 +351,68 @@ def test_header_blocks_are_bounded(data):
     assert server.connection.failure.code == ErrorCode.ENHANCE_YOUR_CALM
 
 
+# Floods of a client with 1,000 answers that wait for a window. Each frame may send a byte of each of them.
+WINDOW_FLOODS = {
+    "connection, by one": (0, lambda number: frame(f.WINDOW_UPDATE, 0, 0, b"\0\0\0\1")),
+    "streams, by one": (1, lambda number: frame(f.WINDOW_UPDATE, 0, 2 * (number % 1_000) + 1, b"\0\0\0\1")),
+    "all streams, by one": (1, lambda number: settings_frame({f.SETTING_INITIAL_WINDOW_SIZE: number + 1})),
+    "up and down": (1, lambda number: settings_frame({f.SETTING_INITIAL_WINDOW_SIZE: number % 2})),
+}
+
+
+@pytest.mark.parametrize(("own", "flood"), WINDOW_FLOODS.values(), ids=WINDOW_FLOODS)
+def test_a_flood_of_small_windows_ends_the_connection(own, flood):
+    server = Server()
+    connection = server.connection
+    window = f.MAX_WINDOW - f.DEFAULT_WINDOW if own else 0
+    server.receive(BEGIN + settings_frame({f.SETTING_INITIAL_WINDOW_SIZE: 0 if own else f.MAX_WINDOW}))
+    if own:
+        server.receive(frame(f.WINDOW_UPDATE, 0, 0, struct.pack(">I", window)))
+    else:
+        server.receive(headers(1, f.FLAG_END_HEADERS) + frame(f.DATA, f.FLAG_END_STREAM, 1, bytes(60_000)))
+        server.receive(headers(3, f.FLAG_END_HEADERS) + frame(f.DATA, f.FLAG_END_STREAM, 3, bytes(60_000)))
+    for number in range(5, 2_001, 2):
+        server.receive(headers(number, f.FLAG_END_HEADERS) + frame(f.DATA, 1, number, bytes(5_000)))
+    if own:
+        server.receive(headers(2_001, f.FLAG_END_HEADERS) + frame(f.DATA, 1, 2_001, bytes(5_000)))
+        server.receive(headers(2_003, f.FLAG_END_HEADERS) + frame(f.DATA, 1, 2_003, bytes(5_000)))
+    assert connection.queued > 4_000_000 and connection.failure is None
+    sent = 0
+    for number in range(20_000):
+        sent += server.receive(flood(number)).count(b"\0\0\1\0\0")  # DATA frames of one byte
+        if connection.failure is not None:
+            break
+    assert number <= MAX_IDLE_FRAMES + 1 and sent <= 20_000
+    assert connection.failure.code == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_streams_that_the_peer_makes_this_side_end_are_counted_as_cancelled():
+    server = Server(hold=True)
+    server.receive(BEGIN)
+    for number in range(20_000):
+        stream = 2 * number + 1
+        server.receive(headers(stream) + frame(f.WINDOW_UPDATE, 0, stream, bytes(4)))
+        if server.connection.failure is not None:
+            break
+    assert number <= limits.MAX_CANCELS
+    assert server.connection.failure.code == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_a_cancelled_stream_that_waits_for_a_window_is_forgotten():
+    server = Server()
+    server.receive(BEGIN + settings_frame({f.SETTING_INITIAL_WINDOW_SIZE: 100}))
+    for number in range(1, 61, 2):
+        server.receive(headers(number, f.FLAG_END_HEADERS) + frame(f.DATA, 1, number, bytes(5_000)))
+    server.receive(frame(f.WINDOW_UPDATE, 0, 1, struct.pack(">I", 200_000)))
+    connection = server.connection
+    server.receive(frame(f.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)))
+    assert len(connection.streams) == 29 and connection.queued > 100_000
+    for number in range(1, 61, 2):
+        server.receive(frame(f.RST_STREAM, 0, number, bytes(4)))
+    assert (connection.streams, connection._waiting, connection._opened) == ({}, {}, {})
+    assert connection.queued == 0
+
+
 def test_a_client_that_works_may_ping_and_update_windows_as_long_as_it_likes():
     client = Client(Server())
     for _ in range(2 * MAX_IDLE_FRAMES):
@@ -469,9 +531,16 @@ def fuzz_valid(seed: int, operations: int, functions) -> None:
         client.send(number, b"")
         sent[number] = bytes(body)
     client.exchange()
-    assert client.server.connection.failure is None
+    connection = client.server.connection
+    if connection.streams:
+        # After a smaller initial window h2 may send no WINDOW_UPDATE for what it got before.
+        assert all(stream.window <= 0 for stream in connection.streams.values()) or connection._window <= 0
+        client.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+        client.exchange()
+    assert connection.failure is None
     assert client.answers == sent
-    assert (client.server.connection.queued, client.server.connection.kept) == (0, 0)
+    assert (connection.queued, connection.kept) == (0, 0)
+    assert (connection._waiting, connection._opened) == ({}, {})
 
 
 @pytest.mark.parametrize("seed", range(20))

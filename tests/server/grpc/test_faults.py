@@ -360,3 +360,51 @@ async def test_many_calls_that_end_at_once_are_forgotten_in_turns(port, monkeypa
         if left:
             wire.writer.transport.abort()
     assert max(most.values()) <= 2 * channel_module.MAX_GIVEN_UP_PER_TURN and sum(most.values()) == 600
+
+
+async def with_answers_that_wait(port, calls: int) -> Wire:
+    """A connection whose client opens no window, with answers of some KiB."""
+    wire = await connect(port, False)
+    wire.writer.write(PREFACE + settings_frame({f.SETTING_INITIAL_WINDOW_SIZE: 0}))
+    body = with_prefix(route("Wide").SerializeToString())
+    for number in range(calls):
+        stream = 2 * number + 1
+        wire.writer.write(frame_head(len(BLOCK), f.HEADERS, f.FLAG_END_HEADERS, stream) + BLOCK)
+        wire.writer.write(frame_head(len(body), f.DATA, f.FLAG_END_STREAM, stream) + body)
+    return wire
+
+
+async def test_of_answers_that_wait_the_connection_with_the_most_is_ended(port, monkeypatch):
+    port.parts.topics.put(TopicConfig("Wide", 64, 64))
+    small, large = await with_answers_that_wait(port, 1), await with_answers_that_wait(port, 3)
+
+    def queued() -> list[int]:
+        return sorted(channel._queued for channel in port.port.channels)
+
+    await until(lambda: 0 < 3 * queued()[0] == queued()[-1])
+    one = queued()[0]
+    assert one > 1_000 and port.port.queued_bytes == 4 * one
+    monkeypatch.setattr(channel_module, "MAX_ALL_QUEUED_BYTES", 4 * one)
+    another = await with_answers_that_wait(port, 1)
+    await until(lambda: queued() == [one, one])
+    assert port.port.queued_bytes == 2 * one
+    async with asyncio.timeout(LIMIT_S):
+        await large.reader.read()  # it ends
+    assert port.parts.statistics.refusals.counts()["peer does not read"] == 1
+    for wire in (small, another):
+        wire.writer.transport.abort()
+    await until(lambda: not port.port.channels)
+    assert port.port.queued_bytes == 0
+
+
+async def test_a_client_that_opens_its_windows_by_single_bytes_has_its_time(port):
+    port.parts.topics.put(TopicConfig("Wide", 64, 64))
+    wire = await with_answers_that_wait(port, 1)
+    await until(lambda: port.port.queued_bytes)
+    (channel,) = port.port.channels
+    since_s, queued = channel._queued_since_s, channel._queued
+    wire.writer.write(frame_head(4, f.WINDOW_UPDATE, 0, 1) + b"\0\0\0\1")
+    await until(lambda: channel._queued == queued - 1)
+    assert channel._queued_since_s == since_s
+    cause, _, limit_s = channel.overdue(since_s + channel_module.WINDOW_TIMEOUT_S + 1)
+    assert (cause, limit_s) == ("peer does not read", channel_module.WINDOW_TIMEOUT_S)
