@@ -178,6 +178,10 @@ class InFlight:
         """Note that messages of a pop are not invisible any more. `revive_queue` has the record that says so:
         one in another queue than the pop checkpoint has no effect. None as the reason counts nothing."""
         pop = self._pop_of(key)
+        if pop is None and why in (Left.CAME_AGAIN, Left.DROPPED):
+            # There was no room for it, or it is not found yet, or its group or topic was deleted meanwhile.
+            self._count_unknown(key.group, why, len(offsets))
+            why = None
         if pop is None and self._is_searching:
             early = self._early.get(key)
             if early is not None:
@@ -198,6 +202,11 @@ class InFlight:
                 counts.without_effect += len(offsets) - messages
         if not pop.size:
             self.finished(key)
+
+    def _count_unknown(self, group: str, why: Left, messages: int) -> None:
+        """Count messages of a pop that is not known. Those of a group that does not exist are dropped."""
+        if why is Left.CAME_AGAIN or group in self._counts:
+            self.counts_of(group).add(why, messages)
 
     def _had_no_effect(self, group: str, messages: int, why: Left | None) -> None:
         counts = self._counts.get(group)

@@ -113,6 +113,47 @@ def test_revive_counts_what_came_again_and_what_is_gone():
     assert (counts.dropped, world.log.in_flight.pops_of("CG")) == (3, []) and key.group == "CG"
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_came_again_is_counted_also_of_pops_for_which_there_was_no_room(is_killed):
+    world = World(5)
+    world.log.in_flight._max_pops = 2
+    for start in range(5):
+        world.pop(start, 1)
+    if is_killed:
+        world.run(500)
+        world.save()
+        world.crash(timer_saved=True)
+        world.log.in_flight._max_pops = 2
+        to_the_end(search(world))
+    world.run(12_000)
+    counts = world.log.in_flight.counts("CG")
+    assert (counts.came_again, counts.popped, world.log.in_flight.invisible) == (5, 0 if is_killed else 5, 0)
+
+
+def test_what_comes_again_while_earlier_pops_are_searched_is_counted_once():
+    world = World(2)
+    world.pop(0, 2)
+    world.run(9_500)
+    world.save()
+    world.crash(timer_saved=True)
+    world.log.in_flight.begin_search()
+    key = PopKey("TopicX", "CG", 1, 7, START_MS, "broker-a")
+    world.log.in_flight.left(key, [7], 0, Left.CAME_AGAIN)
+    world.log.in_flight.found(PopCheckpoint(key, 10_000, (0, 1)), 0)
+    assert world.log.in_flight.counts("CG").came_again == 1
+    assert offsets_of(world.log.in_flight) == [(None, [8])]
+
+
+def test_what_comes_again_for_a_group_that_was_made_again_is_counted():
+    world = World(2)
+    world.pop(0, 2)
+    world.groups.delete("CG")
+    world.log.in_flight.forget_group("CG")
+    world.groups.find_or_create("CG")
+    world.run(11_000)
+    assert world.again() == [b"m0", b"m1"] and world.log.in_flight.counts("CG").came_again == 2
+
+
 def test_a_pop_whose_messages_are_acknowledged_does_not_return_when_its_record_is_delivered():
     world = World(3)
     world.ack(world.pop(0, 3), 0, 1, 2)
