@@ -50,6 +50,7 @@ class GroupInQueue:
     clients: int | None  # that are connected
     expression: str | None  # that selects messages
     tags: list[str] | None  # that it wants; None: all
+    pops: bool | None = None  # False: it has not popped since the start of the broker; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

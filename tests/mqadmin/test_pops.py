@@ -215,6 +215,32 @@ async def test_without_a_broker_the_journey_says_what_the_files_know(process, cl
     assert shown_journey(told[0]).picture[-1].title == "Popped"
 
 
+def reader_stops(found):
+    return {one.title: (one.state, one.sentence) for one in found.stops if one.stop == "group"}
+
+
+async def test_a_group_that_pops_is_not_done_with_a_message_whose_pops_are_not_all_read(
+    process,  # noqa: F811
+    cluster,  # noqa: F811
+    client,
+    monkeypatch,
+):
+    await client.pop(count=6, invisible_ms=60_000)
+    process.parts.offsets.commit("Puller", "orders", 0, 6)
+    await until(lambda: process.parts.offsets.query("CG", "orders", 0) == 6)
+    at = (await cluster.search.in_queue("orders", 0, 0, 1)).messages[0].log_offset
+    monkeypatch.setattr(journey_pops, "POP_SECONDS", -1)
+    doubt = "of the records of pops 0 were read, and there are more"
+    found = reader_stops(await cluster.store.journey_of(at))
+    assert found["Read by CG"] == (
+        "unknown",
+        f"Its position is 6. Whether it popped the message, and acknowledged it, is not known: {doubt}.",
+    )
+    assert found["Read by Puller"] == ("done", "Done with: its position is 6.")
+    process.parts.in_flight.begin_search()
+    assert reader_stops(await cluster.store.journey_of(at))["Read by Puller"][0] == "unknown"
+
+
 async def test_a_search_that_is_cut_says_what_it_did_not_read(cluster, client, monkeypatch):  # noqa: F811
     monkeypatch.setattr(journey_pops, "MAX_POP_RECORDS", 1)
     await client.pop(count=1, invisible_ms=60_000)

@@ -48,7 +48,7 @@ def journey(directory: StoreDirectory, facts: StoreFacts, log_offset: int) -> Jo
     waiting = waits(facts, message, later)
     popped_by = {pop.key.group for pop in popped.pops if pop.key.topic == message.topic}
     popped_by |= {pop.group for pop in popped.in_order if pop.queue_id == message.queue_id}
-    stops += readers(facts, message, later, popped_by) if waiting is None else [waiting]
+    stops += readers(facts, message, later, popped_by, popped.doubt) if waiting is None else [waiting]
     stops += [one for at, one in around if at > log_offset]
     traced, has_all_traces = _traces(directory, facts, message)
     doubts = [popped.doubt] if popped.doubt else []

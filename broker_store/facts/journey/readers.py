@@ -11,14 +11,18 @@ from broker_store.formats.record import StoredMessage
 
 
 def readers(
-    facts: StoreFacts, message: StoredMessage, later: list[StoredMessage], popped_by: Container[str] = ()
+    facts: StoreFacts,
+    message: StoredMessage,
+    later: list[StoredMessage],
+    popped_by: Container[str] = (),
+    doubt: str = "",
 ) -> list[Stop]:
     """Return what each group that reads the topic did with the message; `later` are its later copies.
-    `popped_by` are the groups that popped it."""
+    `popped_by` are the groups that popped it, `doubt` says why there may be more."""
     if not message.is_queued:
         return []
     stops = [
-        _popping_reader(group) if group.group in popped_by else _reader(group, message, later)
+        _popping_reader(group) if group.group in popped_by else _reader(group, message, later, doubt)
         for group in facts.groups(message.topic, message.queue_id)
     ]
     if stops:
@@ -32,8 +36,8 @@ def readers(
     return [stop("group", "Read", "unknown", sentence)]
 
 
-def _reader(group: GroupInQueue, message: StoredMessage, later: list[StoredMessage]) -> Stop:
-    state, sentence = _reader_words(group, message, later)
+def _reader(group: GroupInQueue, message: StoredMessage, later: list[StoredMessage], doubt: str) -> Stop:
+    state, sentence = _reader_words(group, message, later, doubt)
     return stop("group", f"Read by {group.group}", state, sentence, offset=group.offset)
 
 
@@ -46,7 +50,7 @@ def _popping_reader(group: GroupInQueue) -> Stop:
 
 
 def _reader_words(
-    group: GroupInQueue, message: StoredMessage, later: list[StoredMessage]
+    group: GroupInQueue, message: StoredMessage, later: list[StoredMessage], doubt: str
 ) -> tuple[State, str]:
     if group.tags is not None and message.tags not in group.tags:
         return (
@@ -59,6 +63,13 @@ def _reader_words(
     if group.offset <= message.queue_offset:
         words = "" if group.clients is None else _connected(group.clients)
         return "waiting", _ahead(message.queue_offset - group.offset) + words
+    if doubt and group.pops is not False:
+        # The position of a group that pops is after messages that are invisible to it
+        return (
+            "unknown",
+            f"Its position is {group.offset:,}. Whether it popped the message, and acknowledged it, is not "
+            f"known: {doubt}.",
+        )
     # Tags are compared here; other expressions need the properties and the broker's filters
     is_filtered = group.expression not in (None, "*", "") and group.tags is None
     filtered = (

@@ -64,7 +64,7 @@ class BrokerFacts:
         return self._call(self._groups, topic, queue_id)
 
     def _groups(self, topic: str, queue_id: int) -> list[GroupInQueue]:
-        offsets, clients = self._parts.offsets, self._parts.clients
+        offsets, clients, in_flight = self._parts.offsets, self._parts.clients, self._parts.in_flight
         found = []
         for group in sorted({*offsets.groups_of_topic(topic), *clients.groups_of_topic(topic)}):
             online = clients.consumer_group(group)
@@ -72,6 +72,8 @@ class BrokerFacts:
             offset = offsets.query(group, topic, queue_id)
             if offset is None:
                 offset = offsets.of_broadcast(group).get(topic, {}).get(queue_id)
+            pops = in_flight.counts(group).popped > 0 or in_flight.invisible_of(group, topic) > 0
+            is_known = pops or not in_flight.doubt(group, self._parts.clock())
             found.append(
                 GroupInQueue(
                     group=group,
@@ -79,6 +81,7 @@ class BrokerFacts:
                     clients=len(online.members) if online else 0,
                     expression=wanted.expression if wanted else None,
                     tags=sorted(wanted.tags) if wanted and wanted.tags else None,
+                    pops=pops if is_known else None,
                 )
             )
         return found
