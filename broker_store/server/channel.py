@@ -13,7 +13,7 @@ The cost of a peer is bounded (docs/durability.md S7 and S14):
   further command is handled. Above `MAX_UNSENT_BYTES` (answers that were under way, notices) the connection
   is closed. `hold` and `release` stop reading in the same way for answers that are still read from disk;
 - a listener accepts `max_connections` connections and closes further ones at once. Unfinished frames of all
-  its connections together are bounded; the connection that exceeds the bound is closed.
+  its connections together are bounded; the connection with most is closed if the bound is exceeded.
 
 Commands that come after an unread answer or a cold read wait in the channel. When the turn of one comes,
 `late` is called and may answer it in place of its handler. `refused` counts each connection that was not
@@ -82,6 +82,7 @@ class Refused(Protocol):
 class Port(Protocol):
     """The listening port that accepted a channel (`listener.Listener`)."""
 
+    channels: set[Channel]
     kept_bytes: int  # of unfinished frames of all its channels
     late: Late
     refused: Refused
@@ -177,21 +178,24 @@ class Channel(asyncio.Protocol):
             self._handle_all(commands, self.last_s)
 
     def _keep(self, kept: int) -> None:
-        """Count the bytes of an unfinished frame. If the bound of all connections is exceeded, this one is
-        closed."""
+        """Count the bytes of an unfinished frame. If the bound of all connections is exceeded, the one with
+        most is closed."""
+        grows = kept > self._kept
         listener = self.listener
         if listener is not None:
             listener.kept_bytes += kept - self._kept
-            if kept > self._kept and listener.kept_bytes > MAX_KEPT_BYTES:
-                text = "closing %s: unfinished frames of all connections take %d bytes"
-                listener.write_log(
-                    logging.WARNING, "unfinished frames", text, self.remote, listener.kept_bytes
-                )
-                listener.refused(
-                    "unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=self.remote
-                )
-                self.abort()
         self._kept = kept
+        if listener is not None and grows and listener.kept_bytes > MAX_KEPT_BYTES:
+            most = max((self, *listener.channels), key=lambda channel: channel._kept)
+            text = "closing %s: unfinished frames of all connections take %d bytes, %d of them this one's"
+            listener.write_log(
+                logging.WARNING, "unfinished frames", text, most.remote, listener.kept_bytes, most._kept
+            )
+            listener.refused(
+                "unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=most.remote
+            )
+            most.abort()
+            most._keep(0)  # `connection_lost` comes later, and others may grow before
 
     def pause_writing(self) -> None:
         self._paused = True

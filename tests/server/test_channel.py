@@ -352,6 +352,28 @@ async def test_what_a_peer_has_not_read_is_known_in_bytes(open_port):
     client.writer.close()
 
 
+async def test_the_connection_with_most_of_the_unfinished_frames_is_closed(open_port, monkeypatch):
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 1_000)
+    refused = []
+    listener = await open_port(echo, refused=lambda cause, **case: refused.append((cause, case)))
+    large, small = await Client.to(listener), await Client.to(listener)
+    whole = encode_frame(Command.request(10, None, b"x" * 750, opaque=1))
+    large.writer.write(whole[:-1])
+    while listener.kept_bytes < len(whole) - 1:
+        await asyncio.sleep(0)
+    other = encode_frame(Command.request(10, None, b"x" * 300, opaque=2))
+    small.writer.write(other[:-1])
+    assert await large.ended()
+    small.writer.write(other[-1:])
+    assert (await small.read())[0].opaque == 2
+    who = "{}:{}".format(*large.writer.get_extra_info("sockname"))
+    ((cause, case),) = refused
+    assert (cause, case["who"], case["limit"]) == ("unfinished frames", who, 1_000)
+    assert listener.kept_bytes == 0 and len(listener.channels) == 1
+    await large.close()
+    await small.close()
+
+
 async def test_a_peer_that_lets_everything_pile_up_is_ended():
     channel, pipe = channel_over_pipe()
     pipe.full_from = 0

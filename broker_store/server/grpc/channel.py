@@ -204,21 +204,24 @@ class GrpcChannel(asyncio.Protocol):
             self.fail(stream, error)
 
     def _keep(self, kept: int) -> None:
-        """Count the bytes of unfinished requests. If the bound of all connections is exceeded, this one is
-        closed."""
+        """Count the bytes of unfinished requests. If the bound of all connections is exceeded, the one with
+        most is closed."""
         listener = self.listener
         listener.kept_bytes += kept - self._kept
         grows = kept > self._kept
         self._kept = kept
         if grows and listener.kept_bytes > MAX_KEPT_BYTES:
-            self._close_for(
+            most = max((self, *listener.channels), key=lambda channel: channel._kept)
+            most._close_for(
                 logging.WARNING,
                 "unfinished frames",
-                f"unfinished requests of all connections take {listener.kept_bytes} bytes",
+                f"unfinished requests of all connections take {listener.kept_bytes} bytes, {most._kept} of "
+                "them this one's",
                 listener.kept_bytes,
                 MAX_KEPT_BYTES,
             )
-            self.abort()
+            most.abort()
+            most._keep(0)  # `connection_lost` comes later, and others may grow before
 
     def _close_for(
         self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None

@@ -410,6 +410,26 @@ async def test_unfinished_requests_of_all_connections_are_bounded(opened, monkey
     assert (await port.send(message(bytes(1_000)))).status.code == Code.OK
 
 
+async def test_the_connection_with_most_of_the_unfinished_requests_is_closed(opened, monkeypatch, caplog):
+    port = await opened()
+    assert (await port.send(message())).status.code == Code.OK
+    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 100_000)
+    other = port.connect()
+    endless = other.stream_unary(path_of("SendMessage"))(metadata=METADATA)
+    await endless.write(bytes(60_000))
+    await until(lambda: port.port.kept_bytes > 60_000)
+    (holder,) = [channel for channel in port.port.channels if channel._kept]
+    begun = port.channel.stream_unary(path_of("SendMessage"))(metadata=METADATA)
+    await begun.write(bytes(45_000))
+    await until(lambda: holder.closed)
+    assert port.port.kept_bytes < 60_000 and holder not in port.port.channels
+    assert (await port.send(message())).status.code == Code.OK and not begun.done()
+    assert f"closing {holder.remote}: unfinished requests" in caplog.text
+    assert port.parts.statistics.refusals.counts()["unfinished frames"] == 1
+    begun.cancel()
+    await other.close()
+
+
 async def test_unfinished_commands_of_all_connections_are_bounded(opened, monkeypatch):
     port = await opened()
     monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 100_000)
