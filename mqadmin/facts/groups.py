@@ -26,6 +26,7 @@ class Group:
     lag: Annotated[int | None, "messages, with those to be read again; null: the group has no offset"]
     out_per_s: float | None  # messages, over the last ten seconds
     invisible: Annotated[int | None, "messages that the group popped and that are invisible to it"] = None
+    invisible_doubt: Annotated[str, "why more messages may be invisible; empty: they are all"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class Reader:
     lag: int | None  # messages
     clients: Small | None
     invisible: Annotated[int | None, "messages of the topic that are invisible to the group"] = None
+    invisible_doubt: Annotated[str, "why more messages may be invisible; empty: they are all"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

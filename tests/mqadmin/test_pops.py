@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
+from django.template.loader import render_to_string
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.history import History
@@ -213,6 +215,25 @@ async def test_without_a_broker_the_journey_says_what_the_files_know(process, cl
     told = [await asyncio.to_thread(journey, directory, FileFacts(directory), at) for at in offsets]
     assert [pop_stops(found)[0][1] for found in told] == ["done", "waiting"]
     assert shown_journey(told[0]).picture[-1].title == "Popped"
+
+
+async def test_lists_say_when_more_messages_may_be_invisible(process, cluster, client):  # noqa: F811
+    def doubts():
+        detail, (row,) = cluster.groups.detail("CG"), cluster.groups.rows(["CG"])
+        topic = cluster.topics.detail("orders")
+        pages = render_to_string("groups/table.html", {"rows": [row]})
+        pages += render_to_string("topics/readers.html", {"topic": topic})
+        shown = re.findall('(hidden>)? <span class="tag" title="perhaps not all: ([^"]*)">or more<', pages)
+        reader = topic.readers[0].invisible_doubt
+        known = {detail.invisible_doubt, detail.pops.reason, row.invisible_doubt, reader}
+        return known, [text for hidden, text in shown if not hidden]
+
+    await client.pop(count=1, invisible_ms=60_000)
+    assert doubts() == ({""}, [])
+    process.parts.in_flight._max_pops = 1
+    await client.pop(count=1, invisible_ms=60_000)
+    doubt = "at most 1 pops of all groups are kept, and there were more"
+    assert doubts() == ({doubt}, [doubt, doubt])
 
 
 def reader_stops(found):

@@ -85,6 +85,7 @@ class EmbeddedGroups(Groups):
         parts = self._host.parts
         config = parts.groups.get(name) or SubscriptionGroup(name)
         online = parts.clients.consumer_group(name)
+        invisible = invisible_of(parts, name)
         return Group(
             name=name,
             kind="system" if parts.groups.is_system(name) else "normal",
@@ -98,7 +99,8 @@ class EmbeddedGroups(Groups):
             topics=sorted({*parts.offsets.topics_of(name), *(online.subscriptions if online else ())}),
             lag=self._host.listings.lag(name),
             out_per_s=parts.statistics.got_rate(name),
-            invisible=invisible_of(parts, name),
+            invisible=invisible.messages,
+            invisible_doubt=invisible.doubt,
         )
 
     def detail(self, name: str) -> GroupDetail:

@@ -52,15 +52,24 @@ class _Row(NamedTuple):
     given_out: int | None = None
 
 
-def invisible_of(parts: BrokerParts, group: str, topic: str | None = None) -> int:
+class Invisible(NamedTuple):
+    """How many messages are invisible, and why there may be more; an empty doubt if there are not."""
+
+    messages: int
+    doubt: str
+
+
+def invisible_of(parts: BrokerParts, group: str, topic: str | None = None) -> Invisible:
     """Return how many messages are invisible to a group, of all topics or of one."""
     now_ms = parts.clock()
+    queues = parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER)
     in_order = sum(
-        _invisible_in_order(info, now_ms)
-        for place, info, _ in parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER)
-        if topic in (None, place[1])
+        _invisible_in_order(info, now_ms) for place, info, _ in queues if topic in (None, place[1])
     )
-    return parts.in_flight.invisible_of(group, topic) + in_order
+    doubt = parts.in_flight.doubt(group, now_ms)
+    if len(queues) == MAX_QUEUES_IN_ORDER:
+        doubt = f"of the queues that the group popped in order, {MAX_QUEUES_IN_ORDER:,} are counted"
+    return Invisible(parts.in_flight.invisible_of(group, topic) + in_order, doubt)
 
 
 def invisible_in_queue(parts: BrokerParts, group: str, topic: str, queue_id: int) -> int:
@@ -76,11 +85,9 @@ def _invisible_in_order(info: OrderInfo, now_ms: int) -> int:
 
 def pop_counts(parts: BrokerParts, group: str) -> PopCounts:
     """Return the counts of a group's popped messages."""
-    counts, doubt = parts.in_flight.counts(group), parts.in_flight.doubt(group, parts.clock())
-    if len(parts.ordered.queues_of(group, MAX_QUEUES_IN_ORDER)) == MAX_QUEUES_IN_ORDER:
-        doubt = f"of the queues that the group popped in order, {MAX_QUEUES_IN_ORDER:,} are counted"
+    counts, invisible = parts.in_flight.counts(group), invisible_of(parts, group)
     return PopCounts(
-        invisible=invisible_of(parts, group),
+        invisible=invisible.messages,
         popped=counts.popped,
         acknowledged=counts.acknowledged,
         changed=counts.changed,
@@ -88,8 +95,8 @@ def pop_counts(parts: BrokerParts, group: str) -> PopCounts:
         dropped=counts.dropped,
         without_effect=counts.without_effect,
         waiting_pops=parts.parked_pops.in_group(group),
-        complete=not doubt,
-        reason=doubt,
+        complete=not invisible.doubt,
+        reason=invisible.doubt,
         refused=why_refused(parts),
     )
 

@@ -130,15 +130,18 @@ class EmbeddedTopics(Topics):
             popped_by=popped_by,
             popped_from=popped_of,
             queues=queues,
-            readers=[
-                Reader(
-                    group=group,
-                    lag=self._host.listings.lag(group, name),
-                    clients=len(parts.clients.consumers(group)),
-                    invisible=invisible_of(parts, group, name),
-                )
-                for group in groups
-            ],
+            readers=[self._reader(group, name) for group in groups],
+        )
+
+    def _reader(self, group: str, topic: str) -> Reader:
+        parts = self._host.parts
+        invisible = invisible_of(parts, group, topic)
+        return Reader(
+            group=group,
+            lag=self._host.listings.lag(group, topic),
+            clients=len(parts.clients.consumers(group)),
+            invisible=invisible.messages,
+            invisible_doubt=invisible.doubt,
         )
 
     def _queue(self, topic: str, queue_id: int) -> Queue:
