@@ -26,6 +26,7 @@ from broker_store.engine.disk.lock import StoreLock
 from broker_store.errors import ConfigError, StoreError, StoreLockedError
 
 RUN_FILE = "broker.json"
+CREDENTIALS_FILE = "credentials.json"
 _DIRECTORIES = ("run", "logs", "cache")
 _SIZES = frozenset(field.name for field in dataclasses.fields(FileSizes))
 _OF_THE_STORE = ("delay_levels", "store_settings")  # in the run file
@@ -76,10 +77,24 @@ class Launch:
             recorded |= _recorded_settings(self.left, root)
         text = json.dumps(recorded | ports)
         Disk().replace_file(self.data / "run" / RUN_FILE, text.encode())
+        self._write_credentials()
+
+    def _write_credentials(self) -> None:
+        """Write what jobs and commands of this data directory sign their requests with, for its owner alone;
+        remove what an earlier run left."""
+        broker, path = self.settings.broker, self.data / "run" / CREDENTIALS_FILE
+        given = broker.inner_client_authentication_credentials if broker.authentication_enabled else ""
+        if self.lock is None:
+            return
+        if given:
+            Disk().replace_file(path, given.encode())
+        else:
+            Disk().unlink(path, missing_ok=True)
 
     def remove_run_file(self) -> None:
         if self.left is None:
             Disk().unlink(self.data / "run" / RUN_FILE, missing_ok=True)
+            Disk().unlink(self.data / "run" / CREDENTIALS_FILE, missing_ok=True)
         else:
             Disk().replace_file(self.data / "run" / RUN_FILE, self.left)
 

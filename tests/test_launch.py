@@ -50,6 +50,27 @@ def test_a_data_directory_serves_one_runbroker_whatever_its_store(prepare, tmp_p
     assert (tmp_path / "data" / "run" / launch.RUN_FILE).exists()
 
 
+def test_what_jobs_sign_with_is_in_a_file_of_the_owner_while_the_broker_runs(prepare, tmp_path):
+    path = tmp_path / "data" / "run" / launch.CREDENTIALS_FILE
+    inner = '{"accessKey": "inner", "secretKey": "a-secret"}'
+    start = prepare(
+        "--set", "authenticationEnabled=true", "--set", f"innerClientAuthenticationCredentials={inner}"
+    )
+    start.write_run_file({})
+    assert path.read_text() == inner and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "a-secret" not in (path.parent / launch.RUN_FILE).read_text()
+    start.remove_run_file()
+    assert not path.exists()
+
+
+def test_credentials_that_a_killed_broker_left_go_with_the_next_start(prepare, tmp_path):
+    path = tmp_path / "data" / "run" / launch.CREDENTIALS_FILE
+    start = prepare()
+    path.write_text("left")
+    start.write_run_file({})
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("option", ["--inspect", "--no-broker"])
 def test_a_start_that_takes_no_store_leaves_what_a_killed_broker_told_of_it(prepare, tmp_path, option):
     path = tmp_path / "data" / "run" / launch.RUN_FILE

@@ -7,7 +7,6 @@ before. Only decisions are remembered, and each change forgets them all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 from broker_store.access.decision import Decision, decide
@@ -175,21 +174,6 @@ class AccessControl:
         """Raise Denied if the sender of a call may not do all that it demands."""
         if message not in self._open_to_users:
             self.require(name, demands, remote)
-
-
-def read_credentials(text: str, name_key: str, secret_key: str) -> Credentials | None:
-    """Return the credentials in a setting, `{"name": .., "secret": ..}` in JSON with these keys; None if the
-    setting is malformed."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    name, secret, token = value.get(name_key), value.get(secret_key), value.get("securityToken") or ""
-    if not (isinstance(name, str) and isinstance(secret, str) and isinstance(token, str)):
-        return None
-    return Credentials(name, secret, token) if name.strip() and secret.strip() else None
 
 
 def super_user(credentials: Credentials) -> User:

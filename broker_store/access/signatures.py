@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -30,6 +31,22 @@ class Credentials(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<credentials of {self.access_key}>"
+
+
+def read_credentials(
+    text: str, name_key: str = "accessKey", secret_key: str = "secretKey"
+) -> Credentials | None:
+    """Return the credentials in JSON with these keys, None if it is malformed."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    name, secret, token = value.get(name_key), value.get(secret_key), value.get("securityToken") or ""
+    if not (isinstance(name, str) and isinstance(secret, str) and isinstance(token, str)):
+        return None
+    return Credentials(name, secret, token) if name.strip() and secret.strip() else None
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:

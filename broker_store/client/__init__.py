@@ -9,7 +9,7 @@
 - `Admin` reads and changes settings.
 """
 
-from broker_store.access.signatures import Credentials
+from broker_store.access.signatures import Credentials, read_credentials
 from broker_store.client.admin import Admin
 from broker_store.client.assigned_queue import ReadAhead
 from broker_store.client.errors import (
@@ -60,4 +60,5 @@ __all__ = [
     "SendReceipt",
     "TopicRoute",
     "TransactionProducer",
+    "read_credentials",
 ]

@@ -444,8 +444,8 @@ class BrokerSettings(Checked):
         "innerClientAuthenticationCredentials",
         "",
         "JSON",
-        '`{"accessKey": "..", "secretKey": ".."}`: signs the requests of the broker to name servers; made as '
-        "a Super user too",
+        '`{"accessKey": "..", "secretKey": ".."}`: signs the requests of the broker to name servers, of '
+        "jobs and of manage.py demo; made as a Super user too",
         check=json_with("accessKey", "secretKey"),
         secret=True,
     )

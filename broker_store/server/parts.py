@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from broker_store.access.control import AccessControl, read_credentials, super_user
-from broker_store.access.signatures import Credentials
+from broker_store.access.control import AccessControl, super_user
+from broker_store.access.signatures import Credentials, read_credentials
 from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
@@ -327,7 +327,7 @@ def access_control(settings: BrokerSettings) -> AccessControl | None:
 
 def inner_credentials(settings: BrokerSettings) -> Credentials | None:
     """Return the credentials with which the broker signs its own requests, None without any."""
-    return read_credentials(settings.inner_client_authentication_credentials, "accessKey", "secretKey")
+    return read_credentials(settings.inner_client_authentication_credentials)
 
 
 def _names(text: str) -> list[str]:

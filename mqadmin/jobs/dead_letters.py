@@ -23,6 +23,7 @@ from asgiref.sync import sync_to_async
 
 from broker_store.client import (
     Admin,
+    Credentials,
     MessageQueue,
     NoRouteError,
     Producer,
@@ -63,6 +64,7 @@ async def resend(
     limit: int,
     report: Callable[[int, int], None],
     left_out: LeftOutStore,
+    credentials: Credentials | None = None,
 ) -> Resent:
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
     then the others, oldest first.
@@ -74,9 +76,9 @@ async def resend(
     """
     letters = dead_letter_topic(group)
     async with (
-        PullConsumer(RESENDER, nameserver) as reader,
-        Producer(nameserver, RESENDER) as producer,
-        Admin(nameserver) as admin,
+        PullConsumer(RESENDER, nameserver, credentials=credentials) as reader,
+        Producer(nameserver, RESENDER, credentials=credentials) as producer,
+        Admin(nameserver, credentials=credentials) as admin,
     ):
         taken = _Taken(admin, letters)
         try:

@@ -161,7 +161,10 @@ def resend_dead_letters(group: str, to: str, limit: int) -> Resent:
         progress("sending", done, of, "messages")
 
     try:
-        sent = asyncio.run(dead_letters.resend(run.nameserver, group, to, limit, report, LeftOut(group)))
+        credentials = run_file.own_credentials(data_directory())
+        sent = asyncio.run(
+            dead_letters.resend(run.nameserver, group, to, limit, report, LeftOut(group), credentials)
+        )
     except (ClientError, MisuseError) as error:
         before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""
         raise JobFailed(f"{error}{before}") from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from broker_store.client import Credentials, read_credentials
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
@@ -18,6 +19,7 @@ from broker_store.engine.start.start_records import (
     sizes_of_last_start,
 )
 from broker_store.engine.status.live_page import LivePosition, read_live_page
+from broker_store.errors import MisuseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,27 @@ def read(data: Path) -> RunFile | None:
         nameserver=_text(document.get("nameserver")),
         web=_text(document.get("web")),
     )
+
+
+def credentials(path: Path) -> Credentials | None:
+    """Return the credentials in a file, `{"accessKey": "..", "secretKey": ".."}`; None if there is no such
+    file. Raises MisuseError for a malformed one."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    found = read_credentials(text)
+    if found is None:
+        raise MisuseError(f'{path}: expected {{"accessKey": "..", "secretKey": ".."}} in JSON')
+    return found
+
+
+def own_credentials(data: Path) -> Credentials | None:
+    """Return what jobs and commands sign their requests to the broker on a data directory with; None if it
+    has no access control, or no innerClientAuthenticationCredentials."""
+    return credentials(data / "run" / "credentials.json")
 
 
 def _text(value: object) -> str | None:

@@ -5,6 +5,7 @@ and prints one JSON object a line. What they were compiled against is fetched by
 (tests/interop/deps.sh) into build/rocketmq; nothing here touches a network.
 """
 
+import copy
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -75,10 +77,17 @@ class Program:
     def __init__(self, command: list[str], nameserver: str):
         self._command = command
         self.nameserver = nameserver
+        self.always: dict[str, str] = {}  # options of each command
 
     def start(self, command: str, **options) -> "Running":
-        words = [f"{name}={value}" for name, value in options.items()]
+        words = [f"{name}={value}" for name, value in (self.always | options).items()]
         return Running([*self._command, self.nameserver, command, *words])
+
+    def signed_by(self, access_key: str, secret_key: str) -> Self:
+        """Return the program with credentials (Java alone)."""
+        program = copy.copy(self)
+        program.always = self.always | {"access_key": access_key, "secret_key": secret_key}
+        return program
 
     def run(self, command: str, limit_s: float = RUN_LIMIT_S, **options) -> list[dict]:
         """The lines the program printed, without its first word that it is ready."""

@@ -22,6 +22,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.start_records import StartRecords
 from broker_store.engine.status.live_page import LivePage
 from broker_store.engine.status.store_state import StoreFile
+from broker_store.errors import MisuseError
 from broker_store.facts.starts import CutMessagesOfQueue, WholeMessagesCut
 from broker_store.messages import Message
 from mqadmin import audit
@@ -29,6 +30,7 @@ from mqadmin.cluster.current import install_cluster
 from mqadmin.management import plain
 from mqadmin.management.base import cell, printable, table
 from mqadmin.management.commands import demo
+from mqadmin.process import run_file
 from mqadmin.views.store import verb as store_verb_files
 from mqadmin.web import server, tokens
 from tests.support import stores
@@ -788,3 +790,15 @@ def test_check_store_says_that_log_files_have_room_for_records_to_come(clean_sto
         " bytes of log files, which are made with room for records to come" in output.getvalue()
         and "log bytes" not in output.getvalue()
     )
+
+
+def test_credentials_of_a_file_are_read_or_named_as_wrong(tmp_path):
+    file = tmp_path / "key.json"
+    assert run_file.credentials(file) is None and run_file.own_credentials(tmp_path) is None
+    file.write_text('{"accessKey": "shop", "secretKey": "a-secret"}')
+    assert run_file.credentials(file) == ("shop", "a-secret", "")
+    assert "a-secret" not in repr(run_file.credentials(file))
+    for wrong in ("", "[]", '{"accessKey": "shop"}', '{"accessKey": "shop", "secretKey": " "}', "\udcff"):
+        file.write_bytes(wrong.encode("utf-8", "surrogateescape"))
+        with pytest.raises(MisuseError, match="key.json: expected"):
+            run_file.credentials(file)

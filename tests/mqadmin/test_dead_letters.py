@@ -209,9 +209,9 @@ class _Kept(dict):
 
 
 def _resend(monkeypatch, reader, producer, to="topic", read_only=(), left_out=None, limit=100):
-    monkeypatch.setattr(dead_letters, "Admin", lambda nameserver: _Admin(reader.there, read_only))
-    monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver: reader)
-    monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group: producer)
+    monkeypatch.setattr(dead_letters, "Admin", lambda nameserver, **signer: _Admin(reader.there, read_only))
+    monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver, **signer: reader)
+    monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group, **signer: producer)
     return dead_letters.resend(
         "127.0.0.1:9876",
         "billing",
@@ -405,7 +405,7 @@ async def test_letters_left_out_before_are_read_many_at_a_time_for_a_small_limit
 
 
 def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monkeypatch):
-    async def failing(nameserver, group, to, limit, tell, left_out):
+    async def failing(nameserver, group, to, limit, tell, left_out, credentials):
         tell(3, 9)
         raise DatabaseError("database is locked")
 

@@ -22,7 +22,16 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from broker_store.client import ClientError, GiveUp, Outgoing, PushConsumer, RetryLater, TransactionProducer
+from broker_store.client import (
+    ClientError,
+    Credentials,
+    GiveUp,
+    Outgoing,
+    PushConsumer,
+    RetryLater,
+    TransactionProducer,
+)
+from broker_store.errors import MisuseError
 from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.units import fact_of
 from mqadmin.facts.groups import Group
@@ -64,6 +73,12 @@ class Command(PlainCommand):
         parser.add_argument("--data", metavar="DIR", help="the broker's data directory")
         parser.add_argument("--rate", type=int, default=300, help="messages a second (default: 300)")
         parser.add_argument("--seconds", type=float, help="stop after this time")
+        parser.add_argument(
+            "--credentials",
+            metavar="FILE",
+            help='{"accessKey": "..", "secretKey": ".."}, with which requests are signed (default: the '
+            "broker's innerClientAuthenticationCredentials)",
+        )
         parser.add_argument("--clean", action="store_true", help="remove the demo's topics and groups")
         parser.add_argument("--json", action="store_true", help="print counts as JSON lines")
 
@@ -83,9 +98,20 @@ class Command(PlainCommand):
         if run is None or not run.nameserver:
             raise CommandError("this broker runs without a name server of its own, and the demo needs one")
         try:
-            asyncio.run(self._live(run.nameserver, options))
+            signer = self._credentials(options["credentials"], data)
+            asyncio.run(self._live(run.nameserver, signer, options))
         except ClientError as error:
             raise CommandError(f"the broker did not answer: {error}") from None
+
+    def _credentials(self, file: str | None, data: Path) -> Credentials | None:
+        """Return what requests are signed with. Raises CommandError."""
+        try:
+            found = run_file.own_credentials(data) if file is None else run_file.credentials(Path(file))
+        except MisuseError as error:
+            raise CommandError(str(error)) from None
+        if file is not None and found is None:
+            raise CommandError(f"--credentials {file}: there is no such file")
+        return found
 
     def _clean(self, broker: RestClient) -> None:
         groups = {fact_of(Group, found).name for found in broker.pages("/groups")}
@@ -104,7 +130,7 @@ class Command(PlainCommand):
             f"are deleted."
         )
 
-    async def _live(self, nameserver: str, options: dict[str, Any]) -> None:
+    async def _live(self, nameserver: str, signer: Credentials | None, options: dict[str, Any]) -> None:
         # Messages are sent back on purpose: these need no log line
         logging.getLogger("broker_store.client").setLevel(logging.WARNING)
         counts = Counts()
@@ -123,13 +149,19 @@ class Command(PlainCommand):
             await asyncio.sleep(SLOW_SECONDS)
             counts.read[SLOW] += 1
 
-        quick = PushConsumer(QUICK, nameserver).subscribe(ORDERS).subscribe(PAYMENTS, "paid || refunded")
-        slow = PushConsumer(SLOW, nameserver, concurrency=SLOW_CONCURRENCY, consume_from="first").subscribe(
-            VIEWS
+        quick = (
+            PushConsumer(QUICK, nameserver, credentials=signer)
+            .subscribe(ORDERS)
+            .subscribe(PAYMENTS, "paid || refunded")
         )
+        slow = PushConsumer(
+            SLOW, nameserver, concurrency=SLOW_CONCURRENCY, consume_from="first", credentials=signer
+        ).subscribe(VIEWS)
         # A payment whose transaction was stored was made.
         async with (
-            TransactionProducer(nameserver, "demo-shop", lambda message: True) as producer,
+            TransactionProducer(
+                nameserver, "demo-shop", lambda message: True, credentials=signer
+            ) as producer,
             quick,
             slow,
         ):

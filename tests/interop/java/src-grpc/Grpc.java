@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.apis.producer.*;
 /**
  * Grpc ENDPOINTS COMMAND key=value...    Apache's Java client for RocketMQ 5; prints one JSON object a line.
  *
- * send      topic= n= [run= size= threads= groups= deliver_at= priority=]    tls=false turns TLS off, for each command
+ * send      topic= n= [run= size= threads= groups= deliver_at= priority=]    tls=false turns TLS off, for each command; access_key= and secret_key= sign
  * transact  topic= n= [run=]      halves: of each four one is committed, one rolled back, and two are left to the checks, which
  *                                 commit one of them; until standard input ends
  * recall    topic= handle=        takes a delayed message back
@@ -50,8 +50,10 @@ public class Grpc {
     }
 
     static ClientConfiguration configuration() {
-        return ClientConfiguration.newBuilder().setEndpoints(endpoints).enableSsl(!text("tls", "true").equals("false"))
-            .setRequestTimeout(Duration.ofSeconds(30)).build();
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoints)
+            .enableSsl(!text("tls", "true").equals("false")).setRequestTimeout(Duration.ofSeconds(30));
+        if (options.containsKey("access_key")) builder.setCredentialProvider(new StaticSessionCredentialsProvider(text("access_key", ""), text("secret_key", "")));
+        return builder.build();
     }
 
     static ProducerBuilder producer() {

@@ -8,7 +8,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /** Apache's own admin client, one command a line of standard input, one JSON object a line of output; fields between tabs. */
 class Admin {
     static void run(String nameserver) throws Exception {
-        DefaultMQAdminExt admin = new DefaultMQAdminExt(Interop.TIMEOUT_MS);
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(Interop.hook(), Interop.TIMEOUT_MS);
         Interop.connect(admin, nameserver);
         admin.setInstanceName("a" + System.nanoTime());
         admin.start();

@@ -2,14 +2,17 @@ import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
+import org.apache.rocketmq.acl.common.*;
 import org.apache.rocketmq.client.consumer.*;
 import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.*;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * Interop NAMESRV COMMAND key=value...    prints one JSON object a line: what was acknowledged, received or found.
@@ -28,6 +31,7 @@ import org.apache.rocketmq.common.message.*;
  * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
  * admin                              one command a line of standard input, fields between tabs (see Admin)
  *
+ * Each command takes access_key= and secret_key=, with which requests are signed.
  * `send until=eof`, `send trace=` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
  */
 public class Interop {
@@ -75,6 +79,11 @@ public class Interop {
         Runtime.getRuntime().halt(0);   // a client's daemons may take seconds to notice
     }
 
+    /** What signs the requests, null without a key. */
+    static RPCHook hook() {
+        return options.containsKey("access_key") ? new AclClientRPCHook(new SessionCredentials(text("access_key", ""), text("secret_key", ""))) : null;
+    }
+
     /** The name server to ask, and how long for: a client that has just started on a busy machine may need seconds. */
     static void connect(ClientConfig client, String nameserver) {
         client.setNamesrvAddr(nameserver);
@@ -85,7 +94,7 @@ public class Interop {
 
     static DefaultMQProducer producer() throws Exception {
         String trace = text("trace", null);
-        DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"), trace != null, trace);
+        DefaultMQProducer producer = new DefaultMQProducer(text("producer_group", "interop_producer"), hook(), trace != null, trace);
         connect(producer, nameserver);
         producer.setInstanceName("p" + System.nanoTime());
         producer.setSendMsgTimeout(number("send_timeout", (int) TIMEOUT_MS));
@@ -211,7 +220,7 @@ public class Interop {
 
     static void consume() throws Exception {
         String trace = text("trace", null);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"), trace != null, trace);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(text("group", "interop_group"), hook(), new AllocateMessageQueueAveragely(), trace != null, trace);
         connect(consumer, nameserver);
         consumer.setInstanceName(text("instance", "c" + System.nanoTime()));
         switch (text("from", "first")) {
@@ -263,7 +272,7 @@ public class Interop {
     }
 
     static DefaultMQPullConsumer puller() throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(text("group", "interop_puller"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(text("group", "interop_puller"), hook());
         connect(consumer, nameserver);
         consumer.setInstanceName("q" + System.nanoTime());
         consumer.start();
@@ -298,7 +307,7 @@ public class Interop {
     }
 
     static void poll() throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(text("group", "interop_poller"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(text("group", "interop_poller"), hook());
         connect(consumer, nameserver);
         consumer.setInstanceName("l" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

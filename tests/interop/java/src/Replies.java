@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.*;
 import org.apache.rocketmq.client.exception.MQBrokerException;
@@ -20,7 +21,7 @@ class Replies {
     }
 
     static void answer(String nameserver, DefaultMQProducer producer, String group, String topic) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Interop.hook(), new AllocateMessageQueueAveragely());
         Interop.connect(consumer, nameserver);
         consumer.setInstanceName("r" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

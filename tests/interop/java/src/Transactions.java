@@ -8,7 +8,7 @@ class Transactions implements TransactionListener {
     private static int fate(String number) { return Integer.parseInt(number) % 4; }
 
     static void run(String nameserver, String group, int n, java.util.function.IntFunction<Message> message) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+        TransactionMQProducer producer = new TransactionMQProducer(group, Interop.hook());
         Interop.connect(producer, nameserver);
         producer.setInstanceName("t" + System.nanoTime());
         producer.setTransactionListener(new Transactions());
