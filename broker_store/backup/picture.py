@@ -475,9 +475,11 @@ class Picture:
         earlier, path = self._earlier_directory / name, self._target / name
         if not self._disk.exists(earlier):
             return False
-        if not self._may_link and source is not None:
-            if self._disk.identity_of(earlier)[:2] == (source.device, source.inode):
-                return False
+        found = self._disk.identity_of(earlier)[:2]
+        if found == self._disk.identity_of(path)[:2]:
+            return True
+        if not self._may_link and source is not None and found == (source.device, source.inode):
+            return False
         if not self._copier.are_equal(earlier, path):
             return False
         fresh = path.with_name(f"{path.name}.tmp")

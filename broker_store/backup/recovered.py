@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,14 @@ class LogRange(NamedTuple):
     end: int
 
 
-def recover(disk: Disk, root: Path, settings: StoreSettings) -> LogRange:
-    """Open a store as a start does, and close it. No worker runs, so no file is deleted by retention. Raises
-    StoreError where a start would stop."""
+def recover(
+    disk: Disk,
+    root: Path,
+    settings: StoreSettings,
+    change: Callable[[MessageStore], None] = lambda store: None,
+) -> LogRange:
+    """Open a store as a start does, call `change` with it, and close it. No worker runs, so no file is
+    deleted by retention. Raises StoreError where a start would stop."""
     settings = dataclasses.replace(
         settings,
         store_path_root_dir=root,
@@ -35,6 +41,11 @@ def recover(disk: Disk, root: Path, settings: StoreSettings) -> LogRange:
     )
     store = MessageStore(settings, disk=disk)
     store.open()
+    try:
+        change(store)
+    except BaseException:
+        store.close()
+        raise
     found, current = LogRange(store.log.minimum, store.log.wrote), store.log.current.path
     store.close()
     if disk.exists(root / "abort"):

@@ -15,8 +15,10 @@ from broker_store.backup.picture import Source
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
+from broker_store.engine.disk.mapped_file import is_file_name
 from broker_store.errors import StoreError
 from broker_store.facts.directory import StoreDirectory
+from broker_store.formats import timer_log
 from mqadmin.process import run_file
 from mqadmin.process.first_start import KEY_FILE
 
@@ -71,8 +73,16 @@ def _settings(root: Path, data: Path, log_directory: Path) -> StoreSettings:
         mapped_file_size_consume_queue=queue_bytes,
         max_hash_slot_num=slots,
         max_index_num=entries,
+        mapped_file_size_timer_log=_timer_log_bytes(root) or settings.mapped_file_size_timer_log,
         message_delay_level=run_file.delay_levels(root, data) or settings.message_delay_level,
     )
+
+
+def _timer_log_bytes(root: Path) -> int | None:
+    """Return the length of the files of the timer log, which no start notes; None without a file."""
+    disk, directory = Disk(), root / timer_log.PATH
+    names = filter(is_file_name, disk.list_names(directory))
+    return next((disk.size_of(directory / name) for name in names), None)
 
 
 def _save_database(path: Path, directory: Path) -> str | None:

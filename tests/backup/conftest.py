@@ -28,6 +28,7 @@ class Writing:
     store: HandStore
     random: random.Random = field(default_factory=lambda: random.Random(7))
     sent: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    times: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # when each was stored
     on_step: Callable[[str], None] = lambda step: None
     steps: list[str] = field(default_factory=list)
 
@@ -41,6 +42,7 @@ class Writing:
             )
             assert result.queue_offset == len(bodies)
             bodies.append(body)
+            self.times.setdefault((topic, queue_id), []).append(self.store.clock())
             self.store.clock.advance(3)
 
     def live(self) -> LivePosition:

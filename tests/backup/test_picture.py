@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from broker_store.backup.copying import Copier, Pace
 from broker_store.backup.picture import Picture, Source
 from broker_store.backup.verify import verify
 from broker_store.engine.disk.disk import Disk, Usage
-from broker_store.errors import DiskFullError, StoreError, StoreLockedError
+from broker_store.errors import DiskFullError, StoreError, StoreLockedError, SyncError
 from tests.backup.conftest import bodies_of
+from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, small_settings
 
 
@@ -131,6 +134,14 @@ def test_a_second_backup_shares_what_is_the_same(writing, tmp_path):
     assert verify(disk, tmp_path / "b2", Copier(disk, Pace())).ok
 
 
+def test_a_closed_file_whose_time_was_changed_is_shared_by_its_bytes(writing, tmp_path):
+    writing.back_up(tmp_path / "b1")
+    for path in (writing.store.root / "commitlog").iterdir():
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    writing.back_up(tmp_path / "b2", earlier=tmp_path / "b1")
+    require_whole(tmp_path / "b2", writing.sent, {})
+
+
 def test_copies_share_no_block_with_the_store(writing, tmp_path):
     writing.back_up(tmp_path / "b1")
     made = writing.back_up(tmp_path / "b2", earlier=tmp_path / "b1", may_link=False)
@@ -216,6 +227,30 @@ def test_each_step_that_is_interrupted_leaves_no_whole_backup(writing, tmp_path)
     writing.on_step = lambda step: None
     with pytest.raises(StoreError, match="is not empty"):
         writing.back_up(tmp_path / "b0")
+
+
+@pytest.mark.parametrize("error", [StoreError, DiskFullError, SyncError])
+def test_any_call_to_the_disk_may_fail_and_no_half_backup_counts_as_whole(writing, tmp_path, error):
+    calls = []
+    writing.back_up(tmp_path / "all", FailingDisk(calls.append))
+    for failing in range(0, len(calls), 7):
+        numbers = itertools.count()
+
+        def fail(call, numbers=numbers, failing=failing):
+            if next(numbers) == failing:
+                raise error(f"{call} failed")
+
+        target = tmp_path / f"b{failing}"
+        try:
+            writing.back_up(target, FailingDisk(fail))
+        except StoreError:
+            with pytest.raises(StoreError):
+                manifest.read(Disk(), target)
+        else:  # a link that failed was replaced by a copy, or a call that only tidies up
+            disk = Disk()
+            assert verify(disk, target, Copier(disk, Pace())).ok
+        shutil.rmtree(target, ignore_errors=True)
+    assert writing.store.is_writable and len(calls) > 100
 
 
 def test_a_disk_without_room_is_refused_before_a_byte_is_copied(writing, tmp_path):

@@ -12,7 +12,9 @@ from django.core.management import CommandError, call_command
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.status.live_page import LivePage
-from tests.support.hand_store import findings, message, opened
+from broker_store.facts.directory import StoreDirectory
+from tests.support import stores
+from tests.support.hand_store import START_MS, findings, message, opened
 
 
 @pytest.fixture
@@ -22,6 +24,7 @@ def data(tmp_path):
     with opened(data / "store") as store:
         for number in range(200):
             store.appender.put(message(queue_id=number % 2, body=b"x" * 300, unique=f"u{number}"))
+            store.clock.advance(1000)
     with closing(sqlite3.connect(data / "mqadmin.sqlite3")) as database:
         database.execute("CREATE TABLE users (name TEXT)")
         database.execute("INSERT INTO users VALUES ('alice')")
@@ -53,6 +56,23 @@ def test_a_backup_is_made_verified_and_restored(data, tmp_path):
         assert database.execute("SELECT name FROM users").fetchall() == [("alice",)]
     with pytest.raises(CommandError, match="is not empty"):
         run("restore", tmp_path / "b2", tmp_path / "new")
+
+
+def test_a_restore_up_to_a_moment_says_so(data, tmp_path):
+    run("backup", tmp_path / "b1", "--data", data, "--quiet")
+    with pytest.raises(CommandError, match="choose a later time, or an earlier backup"):
+        run("restore", tmp_path / "b1", tmp_path / "new", "--quiet", "--until", "1999-01-01T00:00:00Z")
+    said = run("restore", tmp_path / "b1", tmp_path / "all", "--quiet", "--until", "2099-01-01T00:00:00Z")
+    assert "without what was stored later" not in said
+    with pytest.raises(CommandError, match="--until"):
+        run("restore", tmp_path / "b1", tmp_path / "none", "--until", "yesterday")
+    assert not (tmp_path / "none").exists()
+    moment = str(START_MS + 50_500)
+    words = ("restore", tmp_path / "b1", tmp_path / "some", "--quiet", "--json", "--until", moment)
+    some = json.loads(run(*words))["result"]
+    assert some["cut_at"] == some["log_end"] > 0
+    with opened(tmp_path / "some" / "store") as store:
+        assert store.reads.max_offset("topic", 0) + store.reads.max_offset("topic", 1) == 51
 
 
 def test_progress_is_lines_of_json_for_programs(data, tmp_path):
@@ -109,3 +129,16 @@ def test_the_store_of_a_broker_that_dies_meanwhile_is_no_whole_backup(data, tmp_
         call_command("backup", str(tmp_path / "b1"), "--data", str(data), stdout=Ending())
     with pytest.raises(CommandError, match="was interrupted"):
         run("restore", tmp_path / "b1", tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["clean", "clean-small", "broker-dir", "golden-clean", "golden-crash"])
+@pytest.mark.parametrize("words", [[], ["--copy"]], ids=["links", "copies"])
+def test_a_store_of_apaches_broker_is_saved_and_restored(tmp_path, name, words):
+    root = stores.unpack(name, tmp_path / "apache", timer=True)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    end = StoreDirectory(root).log_end()
+    run("backup", tmp_path / "b1", "--data", tmp_path / "d", "--store", root, "--quiet", *words)
+    assert {path: path.read_bytes() for path in before} == before
+    run("restore", tmp_path / "b1", tmp_path / "new", "--quiet")
+    assert StoreDirectory(tmp_path / "new" / "store").log_end() == end
+    assert json.loads(run("check_store", tmp_path / "new" / "store", "--json"))["ok"]

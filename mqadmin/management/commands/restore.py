@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import fields
 from pathlib import Path
 
 from django.core.management.base import CommandError
 
+from broker_store.config.load import properties_of
+from broker_store.config.store import StoreSettings
 from broker_store.errors import BrokerStoreError
 from broker_store.units import document_of
+from mqadmin.management.base import TIME_HELP, moment_option
 from mqadmin.management.commands.backup import add_output_options, copier_of
 from mqadmin.management.plain import PlainCommand
 
@@ -27,18 +29,25 @@ class Command(PlainCommand):
         parser.add_argument(
             "directory", type=Path, metavar="DATA", help="the new data directory, empty or absent"
         )
+        parser.add_argument(
+            "--until",
+            type=moment_option,
+            metavar="TIME",
+            help=f"leave out all messages that were stored after this time: {TIME_HELP}",
+        )
         add_output_options(parser)
 
     def handle(self, *arguments, **options) -> None:
         # These imports load NumPy and the kernels
         from broker_store.backup import manifest
-        from broker_store.backup.restore import Restore
+        from broker_store.backup.restore import Restore, settings_of
         from broker_store.engine.disk.disk import Disk
 
         backup, data, disk = options["backup"].absolute(), options["directory"].absolute(), Disk()
         try:
-            restored = Restore(backup, data, disk, copier_of(self, disk, options)).run()
-            settings = _settings_to_give(manifest.read(disk, backup))
+            settings = _settings_to_give(settings_of(manifest.read(disk, backup)))
+            copier = copier_of(self, disk, options)
+            restored = Restore(backup, data, disk, copier, options["until"]).run()
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
@@ -51,21 +60,14 @@ class Command(PlainCommand):
             return
         self.stdout.write(
             f"{data} has the store of {backup}: the log from {restored.log_begin:,} to "
-            f"{restored.log_end:,}. Start it with the settings of its broker: {start}"
+            f"{restored.log_end:,}"
+            + ("" if restored.cut_at is None else ", without what was stored later")
+            + f". Start it with the settings of its broker: {start}"
         )
 
 
-def _settings_to_give(made) -> list[str]:
-    """Return the settings without which the store would not open: those of a backup's manifest that are not
-    the default, as key=value."""
-    from broker_store.config.load import properties_of
-    from broker_store.config.store import StoreSettings
-
-    sizes = {one.name: getattr(made.sizes, one.name) for one in fields(made.sizes)}
-    used = StoreSettings(
-        mapped_file_size_timer_log=made.timer_log_file_bytes,
-        message_delay_level=made.delay_levels,
-        **{name: size for name, size in sizes.items() if size is not None},
-    )
+def _settings_to_give(used: StoreSettings) -> list[str]:
+    """Return the settings without which the store would not open: those that are not the default, as
+    key=value."""
     default = properties_of(StoreSettings())
     return [f"{key}={value!s}" for key, value in properties_of(used).items() if value != default[key]]
