@@ -33,7 +33,7 @@ SIZES = {
     "maxIndexNum": 8000,
 }
 TOPICS = ("saved-a", "saved-b", "saved-c")
-EVENTS = ("none", "the backup is killed", "the broker is killed") * 3
+EVENTS = ("none", "the backup is killed", "the broker is killed") * 2
 SENDERS = 6
 # With ASYNC_FLUSH a message is on the disk after half a second, at most after a second
 FLUSH_S = {"SYNC_FLUSH": 0.0, "ASYNC_FLUSH": 1.0}
