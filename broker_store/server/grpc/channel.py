@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -53,6 +55,9 @@ MIN_TAKEN_BYTES = 64 << 10
 MAX_QUEUED_BYTES = 64 << 20
 MAX_ALL_QUEUED_BYTES = 256 << 20  # of all connections of the port
 MAX_RESUMED_PER_TURN = 32
+# Calls of one read are handled so long; the others have their turn, and then the next of this one.
+MAX_TURN_S = 0.01
+EVENTS_AT_ONCE = 8  # between two readings of the clock
 # Each costs the groups of its client, and a notice for each member of them.
 MAX_GIVEN_UP_PER_TURN = 32
 
@@ -103,7 +108,7 @@ class GrpcChannel(asyncio.Protocol):
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
         "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
         "_resumed_s", "_queued", "_queued_since_s", "_released", "_promised", "_unwritten", "_resumed",
-        "_given_up",
+        "_given_up", "_events",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -127,6 +132,7 @@ class GrpcChannel(asyncio.Protocol):
         self._promised = self._unwritten = 0
         self._resumed: deque[Callable[[], None]] = deque()
         self._given_up: deque[Stream] = deque()  # which the handler has not forgotten yet
+        self._events: list[Event] = []  # of the last read; no further data is read until all are handled
 
     # Callbacks of asyncio
 
@@ -148,12 +154,7 @@ class GrpcChannel(asyncio.Protocol):
                 return
         self.last_s = now_s = self.loop.time()
         connection = self.connection
-        self._is_receiving = True
-        events = connection.receive(data, now_s)
-        for event in events:
-            self._handle(event)
-        self._is_receiving = False
-        self._write_out()
+        self._handle_events(self._events + connection.receive(data, now_s))
         if connection.failure is not None:
             self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
             return
@@ -178,6 +179,41 @@ class GrpcChannel(asyncio.Protocol):
         """Log and count why the connection ends."""
         self._count_end(level, cause, text)
         self._give_up_streams()
+
+    def _handle_events(self, events: list[Event]) -> None:
+        """Handle what was read, for MAX_TURN_S; the rest in later turns, when the client reads its answers.
+        Nothing is read meanwhile."""
+        self._is_receiving = True
+        self._events = events
+        until_s = math.inf
+        for at, event in enumerate(events):
+            if at % EVENTS_AT_ONCE == EVENTS_AT_ONCE - 1:
+                now_s = time.perf_counter()
+                if now_s > until_s:
+                    self._events = events[at:]
+                    break
+                until_s = min(until_s, now_s + MAX_TURN_S)
+            self._handle(event)
+        else:
+            self._events = []
+        self._is_receiving = False
+        self._write_out()
+        if self._events and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_soon(self._handle_rest)
+
+    def _handle_rest(self) -> None:
+        if self._is_paused or self.closed:
+            return
+        if self._events:
+            self._handle_events(self._events)
+        if not self._events and not self._is_paused:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        self._resumed_s = self.loop.time()
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _handle(self, event: Event) -> None:
         handler, stream = self.handler, event.stream
@@ -243,9 +279,7 @@ class GrpcChannel(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self._resumed_s = self.loop.time()
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._handle_rest()
         self._call_resumed()
 
     @property
@@ -390,7 +424,9 @@ class GrpcChannel(asyncio.Protocol):
         self._resumed.clear()
         self.listener.queued_bytes -= self._queued
         self._queued = 0
-        self._give_up(self.connection.end())
+        cancelled = [event.stream for event in self._events if isinstance(event, Reset)]
+        self._events = []
+        self._give_up(cancelled + self.connection.end())
 
     def _give_up(self, streams: list[Stream]) -> None:
         """Forget calls, MAX_GIVEN_UP_PER_TURN in each turn."""

@@ -197,19 +197,21 @@ async def test_more_streams_than_allowed_are_refused_one_by_one(port, tls):
 
 @WITH_AND_WITHOUT_TLS
 async def test_a_peer_that_does_not_read_is_not_read_and_gets_its_answers_later(port, tls):
-    port.parts.topics.put(TopicConfig("Wide", 128, 128))
+    port.parts.topics.put(TopicConfig("Wide", 512, 512))
     wire = await connect(port, tls)
     wire.begin()
+    wire.h2.update_settings({f.SETTING_INITIAL_WINDOW_SIZE: 1 << 24})
     wire.writer.transport.pause_reading()
-    for _ in range(1_000):
-        wire.request(route("Wide").SerializeToString())
+    wide = route("Wide", "n" * 900).SerializeToString()  # its answer has a copy for each queue
+    for _ in range(64):
+        wire.request(wide)
     wire.writer.write(wire.h2.data_to_send())
-    await until(lambda: any(channel.paused for channel in port.port.channels))
+    await until(lambda: any(channel._is_paused for channel in port.port.channels))
     (channel,) = port.port.channels
     unsent = channel.unsent
     assert HIGH_WATER_BYTES < unsent < 32 << 20
     # It gets no answer to what it sends now, so nothing more is kept for it.
-    wire.request(route("Wide").SerializeToString())
+    wire.request(wide)
     wire.writer.write(wire.h2.data_to_send())
     for _ in range(10):
         await asyncio.sleep(0.001)
@@ -217,8 +219,8 @@ async def test_a_peer_that_does_not_read_is_not_read_and_gets_its_answers_later(
     now_s = asyncio.get_running_loop().time()
     assert channel.overdue(now_s + IDLE_TIMEOUT_S + 1)[0] == "idle connection"
     wire.writer.transport.resume_reading()
-    await wire.read(lambda: len(wire.statuses) == 1_001)
-    assert set(wire.statuses.values()) == {"0"} and len(wire.statuses) == 1_001
+    await wire.read(lambda: len(wire.statuses) == 65)
+    assert set(wire.statuses.values()) == {"0"} and len(wire.statuses) == 65
     await nothing_is_left(port)
 
 
@@ -360,6 +362,36 @@ async def test_many_calls_that_end_at_once_are_forgotten_in_turns(port, monkeypa
         if left:
             wire.writer.transport.abort()
     assert max(most.values()) <= 2 * channel_module.MAX_GIVEN_UP_PER_TURN and sum(most.values()) == 600
+
+
+async def test_costly_calls_of_one_read_leave_turns_to_others(port, monkeypatch):
+    """One of 1,000 QueryRoutes took 2 s."""
+    port.parts.topics.put(TopicConfig("Wide", 128, 128))
+    monkeypatch.setattr(channel_module, "MAX_TURN_S", 0.001)
+    wire = await connect(port, False)
+    wire.begin()
+    for _ in range(200):
+        wire.request(route("Wide").SerializeToString())
+    requests = wire.h2.data_to_send()
+    wire.writer.write(requests)
+    await until(lambda: port.port.channels)
+    (channel,) = port.port.channels
+    most, handled = 0, []
+    call = channel.handler.call
+    monkeypatch.setattr(channel.handler, "call", lambda *given: handled.append(1) or call(*given))
+    while len(handled) < 200:
+        before = len(handled)
+        await asyncio.sleep(0)
+        most = max(most, len(handled) - before)
+    assert most <= 3 * channel_module.EVENTS_AT_ONCE
+    await wire.read(lambda: len(wire.statuses) == 200)
+    assert set(wire.statuses.values()) == {"0"}
+    # A client goes before all of its calls had their turn: nothing of it is left.
+    wire = await connect(port, False)
+    wire.begin()
+    wire.writer.write(requests)
+    await until(lambda: any(channel._events for channel in port.port.channels))
+    await nothing_is_left(port)
 
 
 async def with_answers_that_wait(port, calls: int) -> Wire:
