@@ -149,7 +149,8 @@ class Pops:
                 pop.message_filter,
             )
             began_s = time.perf_counter()
-            result = self._store.reads.get(request, partial(self._came, run, place, offset, began_s))
+            log_end = self._store.log.wrote
+            result = self._store.reads.get(request, partial(self._came, run, place, offset, began_s, log_end))
             if result is None:
                 self._reading.add(place)
                 pop.channel.hold()
@@ -172,8 +173,10 @@ class Pops:
         )
         run.no_room = str(error)
 
-    def _came(self, run: _Run, place: Place, offset: int, began_s: float, result: GetResult) -> None:
-        """Take what a thread has read."""
+    def _came(
+        self, run: _Run, place: Place, offset: int, began_s: float, log_end: int, result: GetResult
+    ) -> None:
+        """Take what a thread has read. `log_end` is where the log ended when it began."""
         channel = run.pop.channel
         self._reading.discard(place)
         channel.release()
@@ -183,6 +186,10 @@ class Pops:
             # The peer has not read its other answers: messages would be invisible and unread.
             channel.when_resumed(lambda: self._advance(run))
             self._wake_place(place)
+        elif self._store.tombstones.before(place[1]) >= log_end:
+            self._next_place(run)  # the topic was deleted: its messages and their offsets are gone
+            self._wake_place(place)
+            self._advance(run)
         elif self._taken(run, place, offset, result, began_s):
             self._wake_place(place)
             self._advance(run)

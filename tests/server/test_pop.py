@@ -608,6 +608,22 @@ async def test_cold_reads_lock_a_queue_for_the_group():
     ]
 
 
+async def test_a_topic_that_is_deleted_during_a_cold_read_gives_nothing_of_it():
+    harness = stocked(*[b"old"] * 20)
+    harness.store.cold = True
+    request = harness.request(200050, **pop_fields(1))
+    await turns()
+    assert (await harness.ask(215, topic="TopicX")).code == 0
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4))
+    put(harness, b"new")
+    harness.store.finish_cold_reads()
+    await turns()
+    (answer,) = harness.channel.answers
+    assert (answer.opaque, answer.code) == (request.opaque, 210)
+    harness.store.cold = False
+    assert bodies(await popped(harness, 1)) == [b"new"]
+
+
 async def test_a_connection_that_ends_during_a_cold_read_takes_no_message():
     harness = stocked(b"a")
     harness.store.cold = True
