@@ -22,9 +22,11 @@ def evaluator(node: Node) -> Evaluator:
             return lambda properties: properties.get(name)
         case nodes.Constant(_, value):
             return lambda properties: value
-        case nodes.Negated():
+        case nodes.Negated(nodes.Constant() | nodes.Property()):
             number = negated_number(node)
             return lambda properties: number
+        case nodes.Negated(of):
+            return _null_after(evaluator(of))
         case nodes.Cast(name):
             return lambda properties: False if name in properties else None
         case nodes.Not(of, times):
@@ -48,6 +50,16 @@ def negated_number(node: nodes.Negated) -> int | float | None:
     if not isinstance(value, (int, float)):
         return None
     return -value if node.times % 2 else value
+
+
+def _null_after(of: Evaluator) -> Evaluator:
+    """Return null for a condition after minus signs. It is evaluated, as its evaluation may fail."""
+
+    def evaluate(properties: Properties) -> Value:
+        of(properties)
+        return None
+
+    return evaluate
 
 
 def _not(of: Evaluator) -> Evaluator:
@@ -100,8 +112,11 @@ def _compare(node: nodes.Compare) -> Evaluator:
     passes = {">": (1,), ">=": (0, 1), "<": (-1,), "<=": (-1, 0)}[node.sign]
 
     def evaluate(properties: Properties) -> Value:
-        mine, other = left_of(properties), right_of(properties)
-        if mine is None or other is None:
+        mine = left_of(properties)
+        if mine is None:
+            return None  # before the right side, whose evaluation may fail
+        other = right_of(properties)
+        if other is None:
             return None
         if left_kind == right_kind == "text":  # two properties: their numbers are compared
             return java.compare_doubles(_double(mine), _double(other)) in passes
@@ -127,8 +142,10 @@ def _search(node: nodes.Search) -> Evaluator:
     is_text = nodes.kind_of(node.left) == "text"
 
     def evaluate(properties: Properties) -> Value:
+        if not text:
+            return False  # before the left side, whose evaluation may fail
         value = left_of(properties)
-        if not is_text or not text or not isinstance(value, str):
+        if not is_text or not isinstance(value, str):
             return False
         match node.word:
             case "CONTAINS":

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from broker_store.sql92 import nodes, parser
-from broker_store.sql92.errors import ExpressionError
+from broker_store.sql92.errors import EvaluationError, ExpressionError
 from broker_store.sql92.expression import Expression
 from broker_store.sql92.oddities import MAX_ODDITIES, oddities
 from broker_store.sql92.property_filter import filter_of
@@ -119,3 +119,21 @@ def test_oddities_are_named(text, said):
 
 def test_few_oddities_are_named():
     assert len(oddities(Expression(" OR ".join(f"a{number}" for number in range(100))))) == MAX_ODDITIES
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("-(a > b) IS NULL", None),  # Apache's filter fails too: a text is no number
+        ("-(a = b) IS NULL", True),
+        ("e <= -(a > b) IS NULL", True),  # the left side is null, and the right one not evaluated
+        ("FALSE = (a > b) CONTAINS ''", True),  # Apache's filter does not evaluate the left side
+    ],
+)
+def test_conditions_below_a_minus_or_an_empty_search_are_evaluated_as_by_apaches_filter(text, result):
+    properties = {"a": "x", "b": "y"}
+    if result is None:
+        with pytest.raises(EvaluationError):
+            Expression(text).result(properties)
+    else:
+        assert Expression(text).matches(properties) is result
