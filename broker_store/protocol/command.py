@@ -12,6 +12,8 @@ ROCKETMQ = 1
 
 # The ordinal of V5_3_3 in Apache's MQVersion. mqadmin prints its name and clients switch features on by it.
 VERSION = 479
+# From one to the other Apache numbers each release, with the snapshot before it. Those of 3 have gaps.
+_V4_0_0_SNAPSHOT, _V5_9_9 = 212, 611
 # Older clients do not know the field maxReconsumeTimes (V3_4_9).
 VERSION_WITH_MAX_TRIES = 121
 
@@ -36,6 +38,16 @@ LANGUAGES = (
 LANGUAGE = "PYTHON"
 # A remark is a sentence for a person who reads a client's log.
 MAX_REMARK_CHARACTERS = 200
+
+
+def version_name(number: int) -> str:
+    """Return the name that Apache's MQVersion has for a version; `version N` for one before 4.0.0, or above
+    its last."""
+    if not _V4_0_0_SNAPSHOT <= number <= _V5_9_9:
+        return f"version {number}"
+    release, is_release = divmod(number - _V4_0_0_SNAPSHOT, 2)
+    name = f"V{4 + release // 100}_{release // 10 % 10}_{release % 10}"
+    return name if is_release else f"{name}_SNAPSHOT"
 
 
 class Command:

@@ -12,10 +12,10 @@ from broker_store.broker.statistics import MINUTE_MS, Meter
 from broker_store.engine.log.write_path import WHOLE
 from broker_store.engine.status.store_state import DiskSpace, Snapshot
 from broker_store.formats import record
-from broker_store.protocol.command import VERSION
+from broker_store.protocol.command import VERSION, version_name
 from broker_store.server.parts import BrokerParts
 
-RUNNING_VERSION = "V5_3_3"  # the name of the version number VERSION
+RUNNING_VERSION = version_name(VERSION)
 TEN_SECONDS_MS, TEN_MINUTES_MS = 10_000, 600_000
 INT_MAX = (1 << 31) - 1
 UNKNOWN = -1

@@ -14,12 +14,11 @@ from broker_store.broker.retry_policy import ExponentialPolicy, policy_of
 from broker_store.errors import NotFoundError
 from broker_store.excerpts import text_excerpt
 from broker_store.formats import names
-from broker_store.protocol.command import VERSION
+from broker_store.protocol.command import version_name
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.groups import forget_group
 from broker_store.server.parts import BrokerParts
-from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.sql92.oddities import explained
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.host import Host
@@ -143,7 +142,7 @@ class EmbeddedGroups(Groups):
                     client_id=member.client_id,
                     address=member.channel.remote,
                     language=member.language,
-                    version=RUNNING_VERSION if member.version == VERSION else f"version {member.version}",
+                    version=version_name(member.version),
                     heartbeat_ms=member.seen_ms,
                 )
                 for member in (online.members.values() if online else ())
