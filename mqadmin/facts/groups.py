@@ -74,6 +74,7 @@ class Retrying:
     acknowledged in time."""
 
     topic: Annotated[str, "of sent-back messages; those of popped messages have its name and a topic's"]
+    topics: Annotated[list[str], "the retry topics that hold the messages"]
     messages: Annotated[int | None, "in all retry topics of the group"]
     lag: Annotated[
         int | None,

@@ -99,6 +99,7 @@ async def test_messages_that_came_again_are_lag_until_the_group_pops_them(proces
     await until(lambda: process.parts.in_flight.counts("CG").came_again == 6)
     assert process.parts.offsets.of("CG", RETRY) == {}, "no client popped since"
     assert lags() == ([6], 6, 6, [(6, True)])
+    assert cluster.groups.detail("CG").retrying.topics == [RETRY], "not in that of sent-back messages"
     assert (await cluster.groups.most_behind(1))[0].lag == 6
     assert cluster.overview().worst_lag == WorstLag(group="CG", lag=6)
     # Of a group that has many topics the lag is collected in turns

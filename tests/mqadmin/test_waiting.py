@@ -136,7 +136,7 @@ async def test_a_group_tells_what_it_sent_back_what_came_back_and_what_it_gave_u
     parts = cluster._host.process.parts
     parts.offsets.commit("billing", "orders", 0, 0)
     assert (cluster.groups.detail("billing").retrying, cluster.groups.detail("billing").dead) == (
-        Retrying(topic=retry_topic("billing"), messages=0, lag=0),
+        Retrying(topic=retry_topic("billing"), topics=[], messages=0, lag=0),
         Dead(topic=dead_letter_topic("billing"), messages=0, last_store_ms=None),
     )
     for level, group in ((14, "billing"), (14, "other"), (15, "billing"), (14, "billing")):
@@ -168,7 +168,8 @@ async def test_a_group_tells_what_it_sent_back_what_came_back_and_what_it_gave_u
         ),
     )
     facts = cluster.groups.detail("billing")
-    assert facts.retrying == Retrying(topic=retry_topic("billing"), messages=1, lag=1), (
+    retries = retry_topic("billing")
+    assert facts.retrying == Retrying(topic=retries, topics=[retries], messages=1, lag=1), (
         "it never took from there: all of it is left"
     )
     assert (facts.dead.messages, facts.dead.last_store_ms) == (1, dead.store_timestamp)

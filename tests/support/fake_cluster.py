@@ -352,6 +352,7 @@ class FakeGroups(_Part):
             queues=queues,
             retrying=Retrying(
                 topic=retries,
+                topics=[retries] if TOPICS.get(retries, (0,) * 5)[4] else [],
                 messages=TOPICS.get(retries, (0,) * 5)[4],
                 lag={"billing": 3, "search-index": 0}.get(name),
             ),

@@ -233,9 +233,11 @@ class EmbeddedGroups(Groups):
 
     def _retrying(self, group: str, retries: Iterable[str]) -> Retrying:
         parts, listings = self._host.parts, self._host.listings
+        kept = {topic: kept_messages(parts.store, topic) for topic in retries}
         return Retrying(
             topic=names.retry_topic(group),
-            messages=sum(kept_messages(parts.store, topic) for topic in retries),
+            topics=sorted(topic for topic, count in kept.items() if count),
+            messages=sum(kept.values()),
             lag=(listings.unread(group, retries) or 0)
             + sum(listings.lag(group, topic) or 0 for topic in retries),
         )
