@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
-from broker_store.broker.filters import FilterError
+from broker_store.broker.filters import SQL92, TAG, FilterError
 from broker_store.errors import LimitError
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.codes import RequestCode
@@ -262,6 +262,8 @@ class GrpcClients:
         check_group_name(group)
         for entry in subscription.subscriptions:
             check_topic_name(entry.topic.name)
+            if not entry.expression.expression and expression_type(entry.expression) != TAG:
+                raise _wrong_expression("empty expression")
         if len(subscription.subscriptions) > MAX_SUBSCRIPTIONS:
             raise Refused(
                 Code.BAD_REQUEST,
@@ -294,9 +296,7 @@ class GrpcClients:
         except Refusal as refusal:
             raise refused_of(refusal) from None
         except FilterError as error:
-            raise Refused(
-                Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", error.cause
-            ) from None
+            raise _wrong_expression(error.cause) from None
 
 
 def _close(client: GrpcClient) -> None:
@@ -316,13 +316,17 @@ def settings_too_large(size: int) -> Refused:
     )
 
 
+def _wrong_expression(cause: str) -> Refused:
+    return Refused(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct", cause)
+
+
 def _too_many(error: LimitError) -> Refused:
     return Refused(Code.TOO_MANY_REQUESTS, str(error), error.cause, value=error.value, limit=error.limit)
 
 
 def expression_type(expression: v2.FilterExpression) -> str:
     """Return the type of an expression, as the broker port has it."""
-    return "SQL92" if expression.type == FilterType.SQL else "TAG"
+    return SQL92 if expression.type == FilterType.SQL else TAG
 
 
 def version_number(text: str) -> int:

@@ -266,6 +266,7 @@ async def test_settings_that_come_again_replace_the_subscription(opened):
         (settings_of(topic=""), "The specified topic is blank"),
         (settings_of(topic="a" * 128), "The specified topic is longer than topic max length 127."),
         (settings_of(expression=" || "), "expression format is not correct"),
+        (settings_of(expression="", of=FilterType.SQL), "expression format is not correct"),
         (settings_of(ClientType.LITE_PUSH_CONSUMER), "LITE_PUSH_CONSUMER"),
         (settings_of(ClientType.PRODUCER), "PRODUCER"),
         (settings_of(99), "UNRECOGNIZED"),
@@ -284,6 +285,16 @@ async def test_settings_that_cannot_be_are_refused(opened, settings, text):
     assert sum(port.parts.statistics.refusals.counts().values()) == 1
     (connection,) = port.port.channels  # it goes on
     assert connection.handler._telemetry == {} and not connection.closed
+
+
+async def test_sql_that_cannot_be_parsed_is_refused_by_a_receive_and_not_by_settings(opened):
+    port = await opened()
+    call, answer = await connected(port, settings_of(expression="a >", of=FilterType.SQL))
+    assert answer.status.code == Code.OK
+    assert port.parts.clients.consumer_group("CG").subscriptions["Orders"].expression == "a >"
+    status = status_of(await port.receive(asked(expression="a >", of=FilterType.SQL)))
+    assert status.code == Code.ILLEGAL_FILTER_EXPRESSION
+    call.cancel()
 
 
 @pytest.mark.parametrize("method", ["_open", "_receive", "_forget"])
