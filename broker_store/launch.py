@@ -18,6 +18,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker_store.backup.manifest import require_no_backup
 from broker_store.config.load import Settings, load_settings
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
@@ -197,13 +198,15 @@ def prepare(argv: list[str]) -> Launch:
             "a store that is only inspected is not written to: give a directory outside of it",
         )
     disk = Disk()
+    root = Path(settings.store.store_path_root_dir)
+    if not settings.store.inspect:
+        require_no_backup(disk, root)
     disk.make_directory(data)
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
         _keep_private(data / name)
     _require_room_for_run_file(disk, data / "run")
     lock = None
-    root = Path(settings.store.store_path_root_dir)
     if not arguments.no_broker and not settings.store.inspect:
         disk.make_directory(root)
         try:

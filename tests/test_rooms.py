@@ -56,7 +56,7 @@ MAY_IMPORT = {
         "server",
         "turns",
     },
-    "launch": {"formats", "engine"},
+    "launch": {"formats", "engine", "backup"},
     "lab": {"formats", "engine", "check"},
     "gc_policy": set(),
     "throttle": set(),

@@ -16,11 +16,13 @@ from pathlib import Path
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.excerpts import excerpt
 from broker_store.units import Document, FactError, Moment, Small, document_of, fact_of
 
 FILE_NAME = "manifest.json"
 STORE = "store"  # the directory of the store, in a backup and in a data directory
 VERSION = 1
+_BEGIN = b'{\n "crc": '
 _MAX_BYTES = 256 << 20  # 40,000 queues with two files each need 20 MB
 
 # How a file came into a backup
@@ -81,6 +83,20 @@ def write(disk: Disk, directory: Path, manifest: Manifest) -> None:
     disk.replace_file(directory / FILE_NAME, text.encode())
 
 
+def require_no_backup(disk: Disk, root: Path) -> None:
+    """Check that a store is not that of a backup, whose files other backups share. Raises StoreError."""
+    path = root.parent / FILE_NAME
+    if not disk.exists(path) or disk.is_directory(path):
+        return
+    with disk.open_reader(path) as reader:
+        is_ours = reader.read(0, len(_BEGIN)) == _BEGIN
+    if is_ours:
+        raise StoreError(
+            f"{root} is the store of a backup, which is not written to: restore it into a directory of its "
+            f"own (manage.py restore {root.parent} DATA), and use that"
+        )
+
+
 def read(disk: Disk, directory: Path) -> Manifest:
     """Return the manifest of a backup. Raises StoreError for a directory that is no whole backup,
     DamagedStoreError for a manifest that was changed."""
@@ -95,17 +111,18 @@ def read(disk: Disk, directory: Path) -> Manifest:
         )
     try:
         document = json.loads(raw)
+        version = document["backup"]["version"]
+        if type(version) is int and version > VERSION:
+            raise StoreError(
+                f"{path} has version {version}, this program reads {VERSION}: use a newer one, of "
+                f"{excerpt(str(document['backup'].get('program')))}"
+            )
         manifest = fact_of(Manifest, document["backup"])
         is_whole = document["crc"] == _crc(document["backup"])
     except (ValueError, KeyError, TypeError, RecursionError, FactError) as error:
         raise _damaged(path, f"is no manifest ({error})") from None
     if not is_whole:
         raise _damaged(path, "has another sum than it states: it was changed")
-    if manifest.version != VERSION:
-        raise StoreError(
-            f"{path} has version {manifest.version}, this program reads {VERSION}: use the program that made "
-            f"it ({manifest.program})"
-        )
     for file in manifest.files:
         if not _is_inside(file.path):
             raise _damaged(path, f"names the file {file.path!r}, which is outside of the backup")

@@ -173,8 +173,8 @@ class Picture:
             lock = self._disk.lock(self._source.root / "lock")
         except StoreLockedError as error:
             raise StoreLockedError(
-                f"{error}, which has not published how far it is: a start or a repair may be under way. Try "
-                f"again when it is done"
+                f"{error}, which has not published how far it is: a start or a repair may be under way, or "
+                f"Apache's broker runs. Try again when it is done"
             ) from None
         try:
             yield None

@@ -289,6 +289,14 @@ def test_what_was_changed_added_or_removed_is_found(writing, tmp_path):
     )
 
 
+def test_a_manifest_of_a_newer_program_is_refused_as_one(writing, tmp_path):
+    writing.back_up(tmp_path / "b1")
+    path = tmp_path / "b1" / manifest.FILE_NAME
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
+    with pytest.raises(StoreError, match="has version 2, this program reads 1: use a newer one"):
+        manifest.read(Disk(), tmp_path / "b1")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -10,8 +10,10 @@ from contextlib import closing
 import pytest
 from django.core.management import CommandError, call_command
 
+from broker_store import launch
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.status.live_page import LivePage
+from broker_store.errors import StoreError
 from broker_store.facts.directory import StoreDirectory
 from tests.support import stores
 from tests.support.hand_store import START_MS, findings, message, opened
@@ -73,6 +75,26 @@ def test_a_restore_up_to_a_moment_says_so(data, tmp_path):
     assert some["cut_at"] == some["log_end"] > 0
     with opened(tmp_path / "some" / "store") as store:
         assert store.reads.max_offset("topic", 0) + store.reads.max_offset("topic", 1) == 51
+
+
+def test_no_broker_and_no_repair_writes_to_a_backup(data, tmp_path):
+    run("backup", tmp_path / "b1", "--data", data, "--quiet")
+    store = tmp_path / "b1" / "store"
+    with pytest.raises(CommandError, match="is the store of a backup, which is not written to: restore it"):
+        run("check_store", store, "--apply")
+    for words in (["--data", tmp_path / "b1"], ["--data", tmp_path / "d", "--store", store]):
+        with pytest.raises(StoreError, match="is the store of a backup"):
+            launch.prepare([*map(str, words), "--no-web"])
+    assert "is as it was made" in run("backup", "verify", tmp_path / "b1", "--quiet")
+
+
+def test_a_backup_beside_that_cannot_be_read_is_named_and_not_used(data, tmp_path):
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    run("backup", backups / "b1", "--data", data, "--quiet")
+    (backups / "b1" / "manifest.json").write_text("{")
+    said = run("backup", backups / "b2", "--data", data, "--quiet")
+    assert f"Note: no file is shared with {backups / 'b1'}: " in said and "b2 is a whole backup" in said
 
 
 def test_progress_is_lines_of_json_for_programs(data, tmp_path):

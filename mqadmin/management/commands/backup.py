@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -12,6 +14,10 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.units import document_of
 from mqadmin.management.plain import PlainCommand
+
+if TYPE_CHECKING:
+    from broker_store.backup.copying import Copier
+    from broker_store.engine.disk.disk import Disk
 
 PROGRESS_SECONDS = 1.0
 VERIFY = "verify"
@@ -85,7 +91,8 @@ class Command(PlainCommand):
             source = source_of(data, options["store"], options["log"])
             earlier = options["since"] and options["since"].absolute()
             if earlier is None and not options["full"]:
-                earlier = newest_beside(disk, target, str(source.root))
+                earlier, notes = newest_beside(disk, target, str(source.root))
+                source = replace(source, notes=[*source.notes, *notes])
             made = Picture(
                 source,
                 target,
@@ -109,7 +116,7 @@ class Command(PlainCommand):
             self.stdout.write(json.dumps({"result": facts}))
             return
         for note in made.notes:
-            self.stdout.write(f"Note: {note}.")
+            self.stdout.write(f"Note: {note.rstrip('.')}.")
         kinds = ", ".join(f"{count:,} bytes {how}" for how, count in of_kinds.items())
         self.stdout.write(
             f"{target} is a whole backup: the log from {made.log_begin:,} to {made.log_end:,}, "
@@ -156,7 +163,7 @@ def positive(text: str) -> float:
     return value
 
 
-def copier_of(command: BaseCommand, disk, options):
+def copier_of(command: BaseCommand, disk: Disk, options) -> Copier:
     """Return what copies for a command, with its throttle and its lines of progress."""
     from broker_store.backup.copying import Copier, Pace
 
@@ -165,19 +172,29 @@ def copier_of(command: BaseCommand, disk, options):
     return Copier(disk, Pace(None if limit is None else limit * 1e6), progress)
 
 
-def newest_beside(disk, target: Path, store: str) -> Path | None:
-    """Return the newest whole backup of a store in the directory that `target` is made in, None without
-    one."""
+class Earlier(NamedTuple):
+    """The newest whole backup of a store in the directory of a new one, None without one; and a sentence for
+    each that cannot be used."""
+
+    directory: Path | None
+    notes: list[str]
+
+
+def newest_beside(disk: Disk, target: Path, store: str) -> Earlier:
     from broker_store.backup import manifest
 
-    found = []
+    found, notes = [], []
     for name in disk.list_names(target.parent):
         path = target.parent / name
         if path != target and disk.is_directory(path) and disk.exists(path / manifest.FILE_NAME):
-            made = manifest.read(disk, path)
+            try:
+                made = manifest.read(disk, path)
+            except StoreError as error:
+                notes.append(f"no file is shared with {path}: {error}")
+                continue
             if made.store == store:
                 found.append((made.taken_ms, path))
-    return max(found)[1] if found else None
+    return Earlier(max(found)[1] if found else None, notes)
 
 
 class Progress:

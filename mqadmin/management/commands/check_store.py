@@ -73,7 +73,9 @@ class Command(PlainCommand):
 
     def handle(self, *arguments, **options) -> None:
         # These imports load NumPy and the kernels, which most commands do not need.
+        from broker_store.backup.manifest import require_no_backup
         from broker_store.check.repair.apply import Repair
+        from broker_store.engine.disk.disk import Disk
         from broker_store.formats.queue_unit import DEFAULT_DELAY_LEVELS_MS
 
         data = options["data"].absolute()
@@ -83,6 +85,8 @@ class Command(PlainCommand):
             raise CommandError(f"a broker runs on {root}: stop it, then repair the store")
         progress = _ProgressLines(self, options["json"]) if options["progress"] else None
         try:
+            if options["apply"]:
+                require_no_backup(Disk(), root)
             levels = options["delay_levels"] or run_file.delay_levels(root, data)
             delays = delay_levels_ms(levels) if levels else DEFAULT_DELAY_LEVELS_MS
             examined = partial(
