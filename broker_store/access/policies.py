@@ -138,7 +138,8 @@ def read_policies(value: object) -> tuple[Policy, ...]:
 def _read_rule(value: object) -> Rule:
     entry: Mapping[str, object] = value if isinstance(value, dict) else {}
     text = entry.get("resource")
-    resource = read_resource(text) if isinstance(text, str) and len(text) <= MAX_RESOURCE_CHARACTERS else None
+    is_text = isinstance(text, str) and len(text) <= MAX_RESOURCE_CHARACTERS and text.isprintable()
+    resource = read_resource(str(text)) if is_text else None
     if resource is None:
         raise PolicyError("The resource is null.")
     actions = read_actions(_texts(entry.get("actions")))

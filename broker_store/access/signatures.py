@@ -6,7 +6,7 @@ time is not compared with the clock, so a call can be repeated by any client tha
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hmac
 import json
 from collections.abc import Mapping
@@ -52,12 +52,14 @@ def read_credentials(
 def signed_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:
     """Return what the signature of a request covers: the values in Java's order of their names, and the
     body."""
-    names = sorted(fields) if "".join(fields).isascii() else sorted(fields, key=_java_order)
-    leaves_out = version <= _LAST_VERSION_WITHOUT
-    values = [
-        fields[name] for name in names if name != SIGNATURE and not (leaves_out and name == _UNSIGNED_FIELD)
-    ]
-    return "".join(values).encode("utf-8", "replace") + body
+    names = sorted(fields)
+    if not "".join(names).isascii():
+        names.sort(key=_java_order)
+    if SIGNATURE in fields:
+        names.remove(SIGNATURE)
+    if version <= _LAST_VERSION_WITHOUT and _UNSIGNED_FIELD in fields:
+        names.remove(_UNSIGNED_FIELD)
+    return "".join([fields[name] for name in names]).encode("utf-8", "replace") + body
 
 
 def _java_order(name: str) -> bytes:
@@ -66,12 +68,16 @@ def _java_order(name: str) -> bytes:
 
 def signature_of(secret: str, content: bytes) -> str:
     """Return the signature in Base64, as a remoting request has it."""
-    return base64.b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
+    return _signature(secret, content).decode()
+
+
+def _signature(secret: str, content: bytes) -> bytes:
+    return binascii.b2a_base64(hmac.digest(secret.encode(), content, "sha1"), newline=False)
 
 
 def is_signature(secret: str, content: bytes, signature: str) -> bool:
     """Return True if a signature is that of the secret. The time does not depend on where both differ."""
-    return hmac.compare_digest(signature_of(secret, content).encode(), signature.encode("utf-8", "replace"))
+    return hmac.compare_digest(_signature(secret, content), signature.encode("utf-8", "replace"))
 
 
 def signed(fields: Mapping[str, str] | None, body: bytes, by: Credentials, version: int) -> dict[str, str]:
@@ -123,7 +129,7 @@ def _in_base64(text: str) -> str:
     try:
         if not text.isascii() or any(character.isspace() for character in text):
             raise ValueError
-        return base64.b64encode(bytes.fromhex(text)).decode()
+        return binascii.b2a_base64(bytes.fromhex(text), newline=False).decode()
     except ValueError:
         raise NotAuthenticated("create authentication context error.") from None
 

@@ -63,8 +63,8 @@ def check_user(user: User) -> None:
         raise ChangeRefused("password can not be blank")
     if len(user.name) > MAX_NAME_CHARACTERS or not user.name.isprintable():
         raise ChangeRefused(f"a username has 1 to {MAX_NAME_CHARACTERS} printable characters")
-    if len(user.secret) > MAX_SECRET_CHARACTERS:
-        raise ChangeRefused(f"a password has at most {MAX_SECRET_CHARACTERS} characters")
+    if len(user.secret) > MAX_SECRET_CHARACTERS or not user.secret.isprintable():
+        raise ChangeRefused(f"a password has 1 to {MAX_SECRET_CHARACTERS} printable characters")
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,8 @@ class Router:
                 return self._denied(command, channel, error)
         handler = self._handlers.get(command.code)
         if handler is None:
+            if self._access is not None and (denied := self._without_right(command, channel)) is not None:
+                return denied
             self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             return command.answer(code, f" request type {command.code} not supported")
@@ -162,13 +164,8 @@ class Router:
         if command.code not in _WITH_MESSAGES and (remark := fastjson.too_many(command.body)):
             self._parts.statistics.refuse("too many values", who=channel.remote, said=remark)
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
-        if self._access is not None:
-            try:
-                self._access.authorize(
-                    command.code, command.fields, command.body, command.version, channel.remote
-                )
-            except Denied as error:
-                return self._denied(command, channel, error)
+        if self._access is not None and (denied := self._without_right(command, channel)) is not None:
+            return denied
         try:
             answer = handler(command, channel)
         except Exception as error:
@@ -197,6 +194,17 @@ class Router:
             is_send=command.code in _SENDS,
         )
         return command.answer(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _without_right(self, command: Command, channel: Channel) -> Command | None:
+        """Return the refusal of a request to which its sender has not the right, None if it has."""
+        assert self._access is not None
+        try:
+            self._access.authorize(
+                command.code, command.fields, command.body, command.version, channel.remote
+            )
+        except Denied as error:
+            return self._denied(command, channel, error)
+        return None
 
     def _denied(self, command: Command, channel: Channel, error: Denied) -> Command:
         self._parts.statistics.refuse(
