@@ -7,6 +7,7 @@ before. Only decisions are remembered, and each change forgets them all.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Mapping
 
 from broker_store.access.decision import Decision, decide
@@ -26,7 +27,8 @@ from broker_store.access.signatures import (
 from broker_store.access.state import AccessState
 from broker_store.access.users import User, UserType
 
-MAX_REMEMBERED = 10_000  # decisions
+MAX_REMEMBERED = 10_000  # decisions, on names of at most so many characters
+MAX_NAME_CHARACTERS = 255
 _NO_FIELDS: dict[str, str] = {}
 
 
@@ -64,6 +66,14 @@ class AccessControl:
         self.replace(state)
         return bool(missing)
 
+    def users_with_another_password(self) -> list[str]:
+        """Return the users of the settings whose password was changed since they were made."""
+        return [
+            user.name
+            for user in self._first_users
+            if not hmac.compare_digest(user.secret.encode(), self._state.users[user.name].secret.encode())
+        ]
+
     def replace(self, state: AccessState) -> None:
         """Take users and ACLs after a change. It acts on the next request."""
         self._state = state
@@ -88,7 +98,7 @@ class AccessControl:
             raise NotAuthenticated(NO_USER_NAME)
         user = self._state.users.get(name)
         if user is None:
-            raise NotAuthenticated(f"User:{name} is not found.")
+            raise NotAuthenticated(f"User:{name:.255} is not found.")
         if user.is_disabled:
             raise NotAuthenticated(f"User:{name} is disabled.")
         return user
@@ -112,7 +122,7 @@ class AccessControl:
         if not name:
             raise Denied(FAILED)
         if name not in self._state.users:
-            raise Denied(f"User:{name} not found.")
+            raise Denied(f"User:{name:.255} not found.")
         return self._prove(fields, body, version).name
 
     # Both ports
@@ -144,10 +154,12 @@ class AccessControl:
         if known is None:
             user = self._state.users.get(name)
             if user is None:
-                return Decision(False, f"User:{name} not found.")
-            if len(self._decisions) >= MAX_REMEMBERED:
-                self._decisions.clear()
-            known = self._decisions[key] = decide(user, self._state.acls.get(name), demand, address)
+                return Decision(False, f"User:{name:.255} not found.")
+            known = decide(user, self._state.acls.get(name), demand, address)
+            if len(demand.resource.name) <= MAX_NAME_CHARACTERS:
+                if len(self._decisions) >= MAX_REMEMBERED:
+                    self._decisions.clear()
+                self._decisions[key] = known
         return known
 
     def user(self, fields: Mapping[str, str] | None) -> User | None:

@@ -34,7 +34,7 @@ def decide(user: User, acl: Acl | None, demand: Demand, address: str | None) -> 
     if rule is not None and rule.verdict == Verdict.ALLOW:
         return Decision(True, "", rule)
     why = "no matched policies" if rule is None else "the decision is deny"
-    where = f"User:{user.name} has no permission to access {demand.resource.text} from {address}"
+    where = f"User:{user.name} has no permission to access {demand.resource.text:.300} from {address}"
     return Decision(False, f"{where}, {why}.", rule)
 
 

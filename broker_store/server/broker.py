@@ -139,14 +139,16 @@ class Broker:
         """Read users and policies, and write those of the settings that are new. Raises DamagedStoreError for
         a bad file, also if its .bak is sound."""
         control, store = self.parts.access, self.parts.store
-        if control is None:
+        if control is None or self.parts.store_settings.inspect:
             return
         read = [access.AccessState()]
         store.load_config(
             access.FILE_NAME, lambda text: read.append(access.read_file(text)), takes_backup=False
         )
-        if control.take(read[-1]) and not self.parts.store_settings.inspect:
+        if control.take(read[-1]):
             store.write_config(access.FILE_NAME, control.state.text())
+        for name in control.users_with_another_password():
+            log.warning("user %s keeps its password in access.json; that of the settings is another", name)
         if not any(user.is_super and not user.is_disabled for user in control.state.users.values()):
             log.warning("no Super user is enabled, so none can make users; set initAuthenticationUser")
 

@@ -9,6 +9,7 @@ import logging
 
 import pytest
 
+from broker_store.access import control
 from broker_store.access.signatures import Credentials, signed
 from broker_store.config.broker import BrokerSettings
 from broker_store.errors import ConfigError, StoreError
@@ -226,6 +227,28 @@ async def test_changes_that_come_together_are_all_kept():
     assert {answer.code for answer in created} == {0}
     kept = json.loads(harness.store.config["access.json"])["users"]
     assert {user["username"] for user in kept} == {"root", *(f"u{number}" for number in range(20))}
+
+
+async def test_what_is_remembered_of_requests_is_bounded(monkeypatch):
+    monkeypatch.setattr(control, "MAX_REMEMBERED", 3)
+    harness = await with_ann()
+    access = harness.parts.access
+    for number in range(10):
+        await ask(harness, R.GET_MAX_OFFSET, ANN, topic=f"T{number}", queueId="0")
+        assert len(access._decisions) <= 3
+    answer = await ask(harness, R.GET_MAX_OFFSET, ANN, topic="x" * 60_000, queueId="0")
+    assert answer.code == NO_PERMISSION and all(len(key[1].resource.name) < 9 for key in access._decisions)
+    stranger = await ask(harness, R.GET_MAX_OFFSET, Credentials("y" * 60_000, "z"), topic="T", queueId="0")
+    assert stranger.code == NO_PERMISSION and len(stranger.remark) <= 200
+    assert all(len(one["said"]) <= 600 for one in harness.parts.statistics.refusals.facts())
+
+
+async def test_a_password_that_was_changed_counts_and_the_settings_are_named():
+    harness = await with_ann()
+    await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"password": "another-secret"}, username="root")
+    assert harness.parts.access.users_with_another_password() == ["root"]
+    assert (await ask(harness, R.AUTH_LIST_USER, ROOT)).remark == "check signature failed."
+    assert (await ask(harness, R.AUTH_LIST_USER, Credentials("root", "another-secret"))).code == 0
 
 
 async def test_two_names_for_one_subject_are_refused():
