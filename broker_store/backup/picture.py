@@ -11,7 +11,8 @@
 The log comes first and last. What retention deletes after 1 is kept by 1; a file that it deletes before lies
 below the begin that the record of ends of 2 states, so recovery expects none. Whatever queues, index and
 config of 3 name lies before the end of 5. So the copy is a state that a crash could have left: each page of
-its files was there at a moment after the checkpoint of 2, and the log is whole. Recovery makes a store of it.
+its files was there at a moment after the checkpoint of 2, and the log is whole. Recovery makes a store of it
+(docs/durability.md G20).
 """
 
 from __future__ import annotations
