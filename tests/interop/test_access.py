@@ -7,6 +7,7 @@ broker.
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.interop.lines import acknowledged, names, place
 
 ROOT = Credentials("root", "the-secret-of-root-0001")
 ANN_SECRET = "the-secret-of-ann-00001"
+GOLDEN = Path(__file__).parent.parent / "golden" / "access" / "mqadmin.txt"
 PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
 SETTINGS = {
     "authenticationEnabled": "true",
@@ -135,3 +137,48 @@ def test_clients_of_rocketmq_5_sign_their_calls(java_5, broker, tmp_path):
         program.run("send", topic=topic, n=1, tls="false")
     offsets = java_5.signed_by(*ROOT[:2]).run("offsets", topic=topic)
     assert sum(line["max"] for line in offsets if "max" in line) == 20
+
+
+def mqadmin_commands() -> list[tuple[str, list[str]]]:
+    """Return the commands of mqadmin about users and policies that the golden file has, and what each printed."""
+    commands: list[tuple[str, list[str]]] = []
+    for line in GOLDEN.read_text().splitlines():
+        if line.startswith("## mqadmin "):
+            commands.append((line.removeprefix("## mqadmin "), []))
+        else:
+            commands[-1][1].append(line)
+    return commands
+
+
+def printed_lines(text: str) -> list[str]:
+    """Return the lines that a command printed, without those of a stack and without blanks at their end."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("\tat ", "\t... "))]
+
+
+def test_apaches_mqadmin_prints_of_users_and_policies_what_it_prints_against_apaches_broker(java_5, broker):
+    """All but passwords, which no answer has here. Lists of all users differ, because others are there."""
+    golden = [
+        (command, lines)
+        for command, lines in mqadmin_commands()
+        # A wrong option ends the process of mqadmin.
+        if not command.startswith(("topicList", "updateUser"))
+        and " -c DefaultCluster" not in command
+        and command != "listAcl -b 127.0.0.1:10911"
+    ]
+    assert len(golden) == 17
+    address = f"127.0.0.1:{broker.broker_port}"
+    running = java_5.signed_by(*ROOT[:2]).start("mqadmin")
+    running.say(
+        "".join(command.replace(" ", "\t") + "\n" for command, _ in golden).replace(
+            "127.0.0.1:10911", address
+        )
+    )
+    found = [
+        line["text"].replace(address, "127.0.0.1:10911") for line in running.finish(120) if "command" in line
+    ]
+    for (command, lines), text in zip(golden, found, strict=True):
+        shown = [
+            line.rstrip() if IS_APACHE else line.rstrip().replace("mapw", "null") for line in lines if line
+        ]
+        assert printed_lines(text) == shown, command

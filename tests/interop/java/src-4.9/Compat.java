@@ -17,6 +17,8 @@ class Compat {
         message.putUserProperty(kind.equals("sec") ? "TIMER_DELAY_SEC" : kind.equals("ms") ? "TIMER_DELAY_MS" : "TIMER_DELIVER_MS", "" + value);
     }
 
+    static void mqadmin() { throw new UnsupportedOperationException("mqadmin of 4.9 knows no users"); }
+
     static String recallHandle(SendResult result) { return null; }
 
     static String recall(DefaultMQProducer producer, String topic, String handle) { throw new UnsupportedOperationException("4.9 recalls nothing"); }

@@ -23,6 +23,8 @@ class Compat {
         else message.setDeliverTimeMs(value);
     }
 
+    static void mqadmin() throws Exception { Mqadmin.run(); }
+
     static String recallHandle(SendResult result) { return result.getRecallHandle(); }
 
     static String recall(DefaultMQProducer producer, String topic, String handle) throws Exception { return producer.recallMessage(topic, handle); }

@@ -31,6 +31,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * offsets  topic= [time=]            lowest, highest, first at a time, of each queue
  * admin                              one command a line of standard input, fields between tabs (see Admin)
  *
+ * mqadmin                            Apache's mqadmin, one command a line of standard input; 5.x
  * Each command takes access_key= and secret_key=, with which requests are signed.
  * `send until=eof`, `send trace=` and `consume` end when standard input ends; `consume` also after n messages or timeout milliseconds.
  */
@@ -72,6 +73,7 @@ public class Interop {
             case "bykey": byKey(); break;
             case "byid": byId(); break;
             case "offsets": offsets(); break;
+            case "mqadmin": Compat.mqadmin(); break;
             case "admin": Admin.run(nameserver); break;
             default: throw new IllegalArgumentException(args[1]);
         }
