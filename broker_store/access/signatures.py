@@ -17,6 +17,7 @@ from broker_store.access.denied import NotAuthenticated
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+SIGNING_FIELDS = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN))
 # Clients up to this version do not sign the field (V4_9_3 in Apache's MQVersion).
 _UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"
 _LAST_VERSION_WITHOUT = 399

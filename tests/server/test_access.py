@@ -17,7 +17,17 @@ from broker_store.protocol.codes import WIDE_CODES
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import VERSION, Command
 from broker_store.server.registration import Registration
-from tests.server.test_bad_input import GOOD, NO_BODIES, PLAIN, WRONG_VALUES, body_of, places, with_value
+from tests.server.test_bad_input import (
+    BEAT,
+    CONSUMER,
+    GOOD,
+    NO_BODIES,
+    PLAIN,
+    WRONG_VALUES,
+    body_of,
+    places,
+    with_value,
+)
 from tests.support.broker_harness import FakeChannel, Harness
 
 ROOT_SECRET = "the-secret-of-root-0001"
@@ -134,6 +144,22 @@ async def test_a_message_is_shown_by_its_offset_only_to_who_may_read_its_topic()
     assert back.code == NO_PERMISSION and "Topic:Orders" in back.remark
     seen = await ask(harness, R.VIEW_MESSAGE_BY_ID, ROOT, offset="0", topic="Mine")
     assert seen.code == 0 and seen.body
+
+
+async def test_a_message_is_given_to_a_consumer_only_by_who_may_read_its_topic_and_without_the_signature():
+    harness = await with_ann([allow("Topic:Mine", "Sub"), allow("Group:CG", "Sub")])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    stored = await ask(harness, R.SEND_MESSAGE_V2, ROOT, body, **fields)
+    beat = BEAT | {"consumerDataSet": [CONSUMER | {"groupName": "CG"}], "clientID": "nobody"}
+    member = FakeChannel(port=50_001)
+    assert (await ask(harness, R.HEART_BEAT, ROOT, beat, channel=member)).code == 0
+    member.reply = lambda command: command.answer()
+    direct = GOOD[R.CONSUME_MESSAGE_DIRECTLY][0] | {"msgId": stored.fields["msgId"]}
+    refused = await ask(harness, R.CONSUME_MESSAGE_DIRECTLY, ANN, **(direct | {"topic": "Mine"}))
+    assert refused.code == NO_PERMISSION and "Topic:Orders" in refused.remark and not member.asked
+    assert (await ask(harness, R.CONSUME_MESSAGE_DIRECTLY, ROOT, **direct)).code == 0
+    (asked,) = member.asked
+    assert not asked.fields.keys() & {"AccessKey", "Signature", "SecurityToken"}
 
 
 async def test_a_transaction_is_ended_only_by_who_may_send_to_its_topic():

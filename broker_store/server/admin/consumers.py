@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from broker_store.access.resources import Action, on_topic
+from broker_store.access.signatures import SIGNING_FIELDS
 from broker_store.formats import record
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.protocol import fastjson
@@ -12,7 +14,7 @@ from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.server.channel import Channel, RequestTimeout
-from broker_store.server.handler import Handlers
+from broker_store.server.handler import Handlers, require
 from broker_store.server.parts import BrokerParts
 
 FORWARD_TIMEOUT_S = 10.0
@@ -47,7 +49,9 @@ class ConsumerAdmin:
             return command.answer(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {log_offset}"
             )
-        fields.setdefault("topic", record.decode(raw, check_crc=False).topic)
+        topic = record.decode(raw, check_crc=False).topic
+        require(self._parts, command, channel, on_topic(topic, Action.SUB))
+        fields.setdefault("topic", topic)
         return await self._forward(command, header.consumer_group, header.client_id or "", fields, raw)
 
     async def _forward(
@@ -60,8 +64,10 @@ class ConsumerAdmin:
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name:.120}> <{client_id:.255}> not online"
             )
         try:
+            # The consumer could send the request again with the signature of this client.
+            given = {name: value for name, value in fields.items() if name not in SIGNING_FIELDS}
             answer = await client.channel.request(
-                Command.request(command.code, fields, body), FORWARD_TIMEOUT_S
+                Command.request(command.code, given, body), FORWARD_TIMEOUT_S
             )
         except RequestTimeout:
             remark = f"consumer <{group_name}> <{client_id}> did not answer"
