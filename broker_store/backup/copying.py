@@ -156,11 +156,12 @@ class Copier:
                     yield at, piece
                 at += len(piece)
 
-    def are_equal(self, one: Path, other: Path) -> bool:
-        """Return whether two files of the same length have the same bytes."""
+    def are_equal(self, one: Path, other: Path, length: int) -> bool:
+        """Return whether the first `length` bytes of two files are the same; what follows is known to be
+        zero."""
         with self._disk.open_reader(one) as left, self._disk.open_reader(other) as right:
-            size = left.size
-            for at in range(0, size, PIECE_BYTES):
-                if left.read(at, PIECE_BYTES) != right.read(at, PIECE_BYTES):
+            for at in range(0, length, PIECE_BYTES):
+                count = min(PIECE_BYTES, length - at)
+                if left.read(at, count) != right.read(at, count):
                     return False
-            return size == right.size
+        return True

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from broker_store import __version__
 from broker_store.backup import manifest
-from broker_store.backup.copying import Copier
+from broker_store.backup.copying import Copier, Sum
 from broker_store.backup.manifest import Manifest, SavedFile, SourceFile
 from broker_store.backup.recovered import LogRange, recover
 from broker_store.config.store import StoreSettings
@@ -454,9 +454,10 @@ class Picture:
                 if saved.source == source and saved.size_bytes == found.size:
                     files.append(dataclasses.replace(saved, how=how, source=source))
                     continue
-            size, data, crc = self._copier.sum_of(path)
-            if saved is not None and (saved.size_bytes, saved.data_bytes, saved.crc) == (size, data, crc):
-                how = manifest.SHARED if self._share(name, source) else how
+            found_sum = self._copier.sum_of(path)
+            if saved is not None and (saved.size_bytes, saved.data_bytes, saved.crc) == found_sum:
+                how = manifest.SHARED if self._share(name, found_sum, source) else how
+            size, data, crc = found_sum
             files.append(
                 SavedFile(
                     path=name,
@@ -469,7 +470,7 @@ class Picture:
             )
         return files
 
-    def _share(self, name: str, source: SourceFile | None) -> bool:
+    def _share(self, name: str, own: Sum, source: SourceFile | None) -> bool:
         """Replace a file by another name of the earlier backup's, where that has the same bytes and, for a
         backup that copies all, is not the store's own file."""
         assert self._earlier_directory is not None  # it has the file
@@ -481,7 +482,8 @@ class Picture:
             return True
         if not self._may_link and source is not None and found == (source.device, source.inode):
             return False
-        if not self._copier.are_equal(earlier, path):
+        # It may have changed since it was saved, also after its data
+        if self._copier.sum_of(earlier) != own or not self._copier.are_equal(earlier, path, own.data_bytes):
             return False
         fresh = path.with_name(f"{path.name}.tmp")
         if not self._link(earlier, fresh):

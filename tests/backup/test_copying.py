@@ -44,8 +44,8 @@ def test_a_copy_and_its_sum_are_those_of_the_bytes_with_and_without_holes(tmp_pa
     cut = raw[:limit].rstrip(b"\0")
     assert copier.copy(dense, tmp_path / "cut", limit) == (len(raw), len(cut), zlib.crc32(cut))
     assert (tmp_path / "cut").read_bytes() == cut.ljust(len(raw), b"\0")
-    assert copier.are_equal(dense, sparse)
-    assert copier.are_equal(dense, tmp_path / "cut") == (cut == data)
+    assert copier.are_equal(dense, sparse, len(raw))
+    assert copier.are_equal(dense, tmp_path / "cut", len(data)) == (cut == data)
 
 
 def test_a_throttle_spends_a_second_for_the_bytes_of_a_second(tmp_path):

@@ -134,6 +134,16 @@ def test_a_second_backup_shares_what_is_the_same(writing, tmp_path):
     assert verify(disk, tmp_path / "b2", Copier(disk, Pace())).ok
 
 
+def test_a_file_of_the_earlier_backup_that_was_changed_is_not_shared(writing, tmp_path):
+    made = writing.back_up(tmp_path / "b1", may_link=False)
+    name = next(file.path for file in made.files if "consumequeue" in file.path and file.data_bytes < 400)
+    changed = tmp_path / "b1" / name
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    made = writing.back_up(tmp_path / "b2", earlier=tmp_path / "b1")
+    assert made.by_path[name].how == manifest.COPIED
+    require_whole(tmp_path / "b2", writing.sent, {})
+
+
 def test_a_closed_file_whose_time_was_changed_is_shared_by_its_bytes(writing, tmp_path):
     writing.back_up(tmp_path / "b1")
     for path in (writing.store.root / "commitlog").iterdir():
