@@ -129,7 +129,7 @@ class Consume:
             self._answer_parked(parked)
 
     def _answer_parked(self, parked: ParkedPull[Pull]) -> None:
-        if not self._filters_as_now(parked) and not self._filter_as_now(parked):
+        if not self._renew_filter(parked):
             return
         pull = parked.pull
         self._read(
@@ -138,7 +138,7 @@ class Consume:
             lambda result: self._answer(pull, result, moved=parked.offset != pull.header.queue_offset),
         )
 
-    def _filters_as_now(self, parked: ParkedPull[Pull]) -> bool:
+    def _has_present_filter(self, parked: ParkedPull[Pull]) -> bool:
         """Return False if the subscription of the group has changed since the pull came."""
         header, then = parked.pull.header, parked.pull.subscription
         now = self._parts.clients.subscription(header.consumer_group, header.topic)
@@ -150,10 +150,12 @@ class Consume:
             == (then.expression, then.expression_type, then.class_filter)
         )
 
-    def _filter_as_now(self, parked: ParkedPull[Pull]) -> bool:
-        """Have a parked pull filter by the present subscription, from its own offset on: messages that the
-        old one rejected may pass now. Return False if the pull is not allowed any more; then it is answered,
-        and the next one is refused."""
+    def _renew_filter(self, parked: ParkedPull[Pull]) -> bool:
+        """Have a parked pull filter by the present subscription of its group. If that is another one, it
+        reads from its own offset on: messages that the old one rejected may pass now. Return False if the
+        pull is not allowed any more; then it is answered, and the next one is refused."""
+        if self._has_present_filter(parked):
+            return True
         pull = parked.pull
         parked.offset = pull.header.queue_offset
         try:
@@ -169,7 +171,7 @@ class Consume:
         """Read again for a parked pull. It is answered, or stays parked."""
         if parked.reading or not parked.waiting:
             return
-        if not self._filters_as_now(parked) and not self._filter_as_now(parked):
+        if not self._renew_filter(parked):
             return
         channel = parked.channel
         if channel.paused:
@@ -201,7 +203,7 @@ class Consume:
         parked.reading = False
         if not parked.waiting:
             return
-        if not self._filters_as_now(parked):  # it changed during a cold read
+        if not self._has_present_filter(parked):  # it changed during a cold read
             self._retry(parked)
             return
         status = result.status
