@@ -4,9 +4,11 @@ code."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, DataError, IntegrityError
 from redis.exceptions import RedisError
 
@@ -32,6 +34,17 @@ def failure_of(error: Exception) -> str | None:
             f"broker runs: manage.py runbroker"
         )
     return None
+
+
+def add_data_option(parser: CommandParser) -> None:
+    """Add --data, for a command that reads the data directory itself."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        default=settings.DATA_DIRECTORY,
+        help=f"the broker's data directory (now {settings.DATA_DIRECTORY})",
+    )
 
 
 class PlainCommand(BaseCommand):

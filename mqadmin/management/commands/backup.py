@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.units import document_of
-from mqadmin.management.plain import PlainCommand
+from mqadmin.management.plain import PlainCommand, add_data_option
 
 if TYPE_CHECKING:
     from broker_store.backup.copying import Copier
@@ -38,13 +37,7 @@ class Command(PlainCommand):
             metavar="[verify] DIR",
             help="the directory of the new backup, which must be empty or absent; after `verify` a backup",
         )
-        parser.add_argument(
-            "--data",
-            metavar="DIR",
-            type=Path,
-            default=settings.DATA_DIRECTORY,
-            help=f"the broker's data directory (now {settings.DATA_DIRECTORY})",
-        )
+        add_data_option(parser)
         parser.add_argument(
             "--store", type=Path, metavar="DIR", help="the store, where it is not that of the data directory"
         )

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_store.check.results import GRADES, LOST, WORDS_OF_COUNTS, CheckResult, GradedFinding
@@ -21,7 +20,7 @@ from broker_store.config.store import delay_levels_ms
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.errors import BrokerStoreError
 from broker_store.units import document_of
-from mqadmin.management.plain import PlainCommand
+from mqadmin.management.plain import PlainCommand, add_data_option
 from mqadmin.process import run_file
 
 if TYPE_CHECKING:
@@ -48,13 +47,7 @@ class Command(PlainCommand):
             type=Path,
             help="the store directory (default: the store of the data directory)",
         )
-        parser.add_argument(
-            "--data",
-            metavar="DIR",
-            type=Path,
-            default=settings.DATA_DIRECTORY,
-            help=f"the broker's data directory (now {settings.DATA_DIRECTORY})",
-        )
+        add_data_option(parser)
         parser.add_argument(
             "--delay-levels",
             metavar="LEVELS",
