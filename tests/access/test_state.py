@@ -12,7 +12,7 @@ from broker_store.access.state import AccessState, ChangeRefused, read_file
 from broker_store.access.users import User, UserStatus, UserType
 from broker_store.errors import FormatError
 
-SECRET = "a-secret-nobody-may-read"
+SECRET = "a-secret-that-no-text-has"
 ENTRY = {"resource": "Topic:T*", "actions": ["Pub"], "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}
 
 
@@ -39,7 +39,7 @@ def damaged() -> list[str]:
         text.replace("disable", "off"),
         text.replace(f'"password": "{SECRET}"', '"password": ""', 1),
         text.replace('"bob"', '"ann"', 1),
-        text.replace("User:bob", "User:nobody"),
+        text.replace("User:bob", "User:missing"),
         text.replace("User:bob", "bob"),
         text.replace("Allow", "Perhaps"),
         text.replace("10.0.0.0/8", "10.0.0.0/80"),

@@ -150,7 +150,8 @@ async def test_a_message_is_given_to_a_consumer_only_by_who_may_read_its_topic_a
     harness = await with_ann([allow("Topic:Mine", "Sub"), allow("Group:CG", "Sub")])
     fields, body = GOOD[R.SEND_MESSAGE_V2]
     stored = await ask(harness, R.SEND_MESSAGE_V2, ROOT, body, **fields)
-    beat = BEAT | {"consumerDataSet": [CONSUMER | {"groupName": "CG"}], "clientID": "nobody"}
+    client_id = GOOD[R.CONSUME_MESSAGE_DIRECTLY][0]["clientId"]
+    beat = BEAT | {"consumerDataSet": [CONSUMER | {"groupName": "CG"}], "clientID": client_id}
     member = FakeChannel(port=50_001)
     assert (await ask(harness, R.HEART_BEAT, ROOT, beat, channel=member)).code == 0
     member.reply = lambda command: command.answer()

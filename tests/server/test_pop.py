@@ -115,10 +115,10 @@ async def test_what_is_found_is_answered_as_apaches_broker_does():
         b'{"bm":0,"bn":"broker-a","c":"CG2","d":[0],"it":60000,"n":1,"pt":1795244468000,"q":1,'
         b'"reviveTime":1795244528000,"ro":0,"so":0,"t":"TopicX"}'
     )
-    told = stored.properties
-    assert told.pop("POP_NEXT") == "1"
-    assert told.pop("POP_LOG") == str(stored.log_offset)
-    assert told == {
+    properties = stored.properties
+    assert properties.pop("POP_NEXT") == "1"
+    assert properties.pop("POP_LOG") == str(stored.log_offset)
+    assert properties == {
         "REAL_TOPIC": REVIVE_LOG,
         "TIMER_DELIVER_MS": "1795244527000",
         "UNIQ_KEY": "TopicX@1@0@CG2@1795244468000@broker-a@ck",
