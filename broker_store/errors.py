@@ -16,6 +16,7 @@
     │   ├── StoreLockedError    another process holds the store
     │   ├── DamagedStoreError   bytes that were once synced are not what they must be
     │   ├── DiskFullError       no room: refused, until there is room again
+    │   ├── NoBufferError       all buffers of the transient store pool are in use
     │   ├── OtherDiskError      a file cannot be renamed onto another file system: copy it
     │   └── SyncError           a sync failed: final, the store becomes read-only
     └── NotFoundError           the requested thing does not exist
@@ -162,6 +163,12 @@ class MapLimitError(StoreError):
     """No more mapped files are available for new queues: the system limits them for each process."""
 
     cause = "too many mapped files"
+
+
+class NoBufferError(StoreError):
+    """All buffers of the transient store pool are in use."""
+
+    cause = "no free buffer"
 
 
 class OtherDiskError(StoreError):

@@ -13,14 +13,21 @@ import ipaddress
 import json
 import os
 import stat
+import sys
 import time
 from collections.abc import Container, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from broker_store.backup.manifest import require_no_backup
+from broker_store.config.broker import BrokerSettings
+from broker_store.config.exposure import Exposure
 from broker_store.config.load import Settings, load_settings
+from broker_store.config.name_server import NameServerSettings
 from broker_store.config.store import StoreSettings
+from broker_store.config.tls import NO_CLIENT_AUTH
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.disk.lock import StoreLock
@@ -30,6 +37,7 @@ RUN_FILE = "broker.json"
 CREDENTIALS_FILE = "credentials.json"
 _DIRECTORIES = ("run", "logs", "cache")
 _SIZES = frozenset(field.name for field in dataclasses.fields(FileSizes))
+_TRUE = ("1", "true", "yes", "on", "y", "t")  # as Django's settings read an environment variable
 _OF_THE_STORE = ("delay_levels", "store_settings")  # in the run file
 
 
@@ -57,9 +65,30 @@ class Launch:
         time.tzset()
 
     @property
+    def web_bind(self) -> str:
+        """The address of the dashboard's port."""
+        return self.arguments.web_bind or self.arguments.bind
+
+    @property
+    def certificate(self) -> Path:
+        """The file with the certificate of the ports, for commands of this data directory."""
+        return certificate_of(self.settings, self.data)
+
+    @property
+    def exposure(self) -> Exposure:
+        """What this start opens to whom."""
+        return exposure_of(self.arguments, self.settings, self.data)
+
+    @property
+    def has_open_name_server(self) -> bool:
+        """True if the name server in the process takes changes from every address. It authenticates no
+        request."""
+        return self.exposure.has_open_name_server
+
+    @property
     def has_name_server(self) -> bool:
         """True if a name server runs in the process: not if others are named and no port for ours is."""
-        return not self.arguments.nameserver or self.arguments.nameserver_port is not None
+        return has_name_server(self.arguments)
 
     def write_run_file(self, ports: dict[str, object]) -> None:
         """Write who holds the store, for a second start's refusal and for commands, and the settings that it
@@ -72,6 +101,11 @@ class Launch:
             "delay_levels": store.message_delay_level,
             "inspect": store.inspect,
         }
+        recorded["exposure"] = dataclasses.asdict(self.exposure)
+        recorded["tls_mode"] = self.settings.broker.tls_server_mode
+        recorded["certificate"] = str(self.certificate)
+        if self.settings.broker.tls_server_need_client_auth != NO_CLIENT_AUTH:
+            recorded["client_certificate"] = str(self.data / "tls" / "client.pem")
         recorded["store_settings"] = _given(store, () if self.lock is None else _SIZES)
         if self.lock is None:
             self.left = Disk().read_file(self.data / "run" / RUN_FILE)
@@ -129,13 +163,23 @@ prepared: Launch | None = None
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of runbroker."""
     add = parser.add_argument
-    add("--data", metavar="DIR", help="directory of everything that is written (default: ./data)")
+    add(
+        "--data",
+        metavar="DIR",
+        help="directory of everything that is written (default: ./data; headpond: ~/.local/share/headpond)",
+    )
     add("--store", metavar="DIR", help="directory of the message store (default: DIR/store)")
     add("--bind", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     add(
+        "--web-bind",
+        metavar="ADDRESS",
+        help="address of the dashboard, which has logins of its own (default: that of --bind)",
+    )
+    add(
         "--insecure",
         action="store_true",
-        help="allow another address than loopback, although requests are not authenticated",
+        help="allow another --bind than loopback without access control, and changes of the name server from "
+        "every address",
     )
     add("--broker-port", type=int, metavar="N", help="port of the broker; N-2 is opened too (default: 10911)")
     add("--grpc-port", type=int, metavar="N", help="port for RocketMQ 5 clients; 0: none (default: 8081)")
@@ -176,7 +220,7 @@ def prepare(argv: list[str]) -> Launch:
     """Check everything and lock the store. Raises ConfigError, StoreLockedError, StoreError; argparse exits
     on a wrong option."""
     global prepared
-    parser = argparse.ArgumentParser(prog="manage.py runbroker")
+    parser = argparse.ArgumentParser(prog=f"{Path(sys.argv[0]).name} runbroker")
     add_arguments(parser)
     for option in ("--settings", "--pythonpath", "--verbosity", "-v"):
         parser.add_argument(option, help=argparse.SUPPRESS)
@@ -187,20 +231,12 @@ def prepare(argv: list[str]) -> Launch:
     os.environ["BROKER_DATA_DIR"] = str(data)
     if arguments.web_host:
         os.environ["BROKER_WEB_HOST"] = ",".join(arguments.web_host)
-    settings = _settings(arguments, data)
-    check_bind(arguments.bind, arguments.insecure)
-    if settings.store.inspect and data.resolve().is_relative_to(
-        Path(settings.store.store_path_root_dir).resolve()
-    ):
-        raise ConfigError(
-            "--data",
-            str(data),
-            "a store that is only inspected is not written to: give a directory outside of it",
-        )
+    settings = settings_of(arguments, data)
+    if not arguments.no_broker and not settings.store.inspect:  # else the dashboard alone has a port
+        check_bind(arguments.bind, arguments.insecure, settings.broker)
+    check_places(settings, data)
     disk = Disk()
     root = Path(settings.store.store_path_root_dir)
-    if not settings.store.inspect:
-        require_no_backup(disk, root)
     disk.make_directory(data)
     for name in _DIRECTORIES:
         disk.make_directory(data / name)
@@ -222,6 +258,20 @@ def prepare(argv: list[str]) -> Launch:
         raise StoreLockedError(f"data directory {data} is in use: {_holder(data, root)}") from None
     prepared = Launch(arguments, settings, data, lock, data_lock, os.environ.get("TZ"))
     return prepared
+
+
+def check_places(settings: Settings, data: Path) -> None:
+    """Refuse directories that a start may not use. Raises ConfigError and StoreError."""
+    if settings.store.inspect and data.resolve().is_relative_to(
+        Path(settings.store.store_path_root_dir).resolve()
+    ):
+        raise ConfigError(
+            "--data",
+            str(data),
+            "a store that is only inspected is not written to: give a directory outside of it",
+        )
+    if not settings.store.inspect:
+        require_no_backup(Disk(), Path(settings.store.store_path_root_dir))
 
 
 def _require_room_for_run_file(disk: Disk, directory: Path) -> None:
@@ -257,7 +307,11 @@ def _keep_private(directory: Path) -> None:
         directory.chmod(0o700)
 
 
-def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
+def settings_of(
+    arguments: argparse.Namespace, data: Path, without: AbstractSet[str] = frozenset()
+) -> Settings:
+    """Return the settings of a start with these options, as if some keys were not given. Raises
+    ConfigError."""
     overrides = pairs_of(arguments.set)
     if arguments.broker_port is not None:
         overrides["listenPort"] = str(arguments.broker_port)
@@ -265,7 +319,7 @@ def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
         overrides["grpcServerPort"] = str(arguments.grpc_port)
     if arguments.advertise is not None:
         overrides["brokerIP1"] = arguments.advertise
-    elif not _is_loopback(arguments.bind) and arguments.bind not in ("0.0.0.0", "::"):
+    elif not is_loopback(arguments.bind) and arguments.bind not in ("0.0.0.0", "::"):
         overrides.setdefault("brokerIP1", arguments.bind)
     if arguments.nameserver is not None:
         overrides["namesrvAddr"] = arguments.nameserver
@@ -280,6 +334,7 @@ def _settings(arguments: argparse.Namespace, data: Path) -> Settings:
         store_root=Path(arguments.store).absolute() if arguments.store else None,
         default_store_root=data / "store",
         name_server=name_server,
+        without=without,
     )
 
 
@@ -294,7 +349,64 @@ def pairs_of(texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _is_loopback(host: str) -> bool:
+def has_name_server(arguments: argparse.Namespace) -> bool:
+    """Return whether a name server runs in the process of a start with these options."""
+    return not arguments.nameserver or arguments.nameserver_port is not None
+
+
+def certificate_of(settings: Settings, data: Path) -> Path:
+    """Return the file with the certificate of the ports."""
+    given = settings.broker.tls_cert_path
+    return Path(given).absolute() if given else data / "tls" / "self-signed.crt"
+
+
+def exposure_of(arguments: argparse.Namespace, settings: Settings, data: Path) -> Exposure:
+    """Return what a start with these options opens to whom."""
+    broker, given = settings.broker, os.environ.get
+    redis = urlsplit(given("REDIS_URL", ""))
+    return Exposure(
+        bind=arguments.bind,
+        web_bind=None if arguments.no_web else arguments.web_bind or arguments.bind,
+        has_broker=not (arguments.no_broker or settings.store.inspect),
+        is_insecure=arguments.insecure,
+        tls_mode=broker.tls_server_mode,
+        certificate=str(certificate_of(settings, data)),
+        is_own_certificate=not broker.tls_cert_path,
+        client_certificates=broker.tls_server_need_client_auth,
+        proxy_addresses=broker.proxy_protocol_addresses,
+        authenticates=broker.authentication_enabled,
+        authorizes=broker.authorization_enabled,
+        authentication_whitelist=broker.authentication_whitelist,
+        authorization_whitelist=broker.authorization_whitelist,
+        has_inner_credentials=bool(broker.inner_client_authentication_credentials),
+        has_name_server=has_name_server(arguments),
+        has_open_name_server=arguments.insecure or is_loopback(arguments.bind),
+        name_server_changers=settings.name_server.name_server_change_addresses,
+        percent_of_address=broker.max_percent_of_address,
+        web_hosts=given("BROKER_WEB_HOST", ""),
+        web_proxies=given("BROKER_WEB_PROXIES", ""),
+        has_tls_proxy=given("BROKER_WEB_TLS", "").lower() in _TRUE,
+        redis=f"{redis.scheme}://{redis.hostname or redis.path}" if redis.scheme else "",
+        has_ha_port=settings.store.feeds_slaves or settings.store.enable_controller_mode,
+        ha_port=settings.store.ha_listen_port,
+        ha_slaves=settings.store.ha_slave_addresses,
+        secret_files=_secret_files(arguments, broker),
+    )
+
+
+def _secret_files(arguments: argparse.Namespace, broker: BrokerSettings) -> list[str]:
+    """Return the files of the settings that have a password or a key."""
+    secret = (broker.init_authentication_user, broker.inner_client_authentication_credentials)
+    named = [
+        arguments.config if any((*secret, broker.tls_client_key_password)) else None,
+        broker.tls_key_path,
+        broker.tls_client_key_path,
+    ]
+    return [str(Path(path).absolute()) for path in named if path]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen on."""
     if host == "localhost":
         return True
     try:
@@ -303,15 +415,36 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def check_bind(host: str, insecure: bool) -> None:
-    """Refuse an address that others can reach. Raises ConfigError."""
-    if not _is_loopback(host) and not insecure:
-        raise ConfigError(
-            "--bind",
-            host,
-            "every client that can reach this address could read and write every message, since there is no "
-            "access control yet; use 127.0.0.1, or add --insecure if the network keeps others out",
-        )
+def check_bind(host: str, insecure: bool, settings: BrokerSettings) -> None:
+    """Refuse an address that others can reach, unless access control is on. Raises ConfigError."""
+    switches = {
+        "authenticationEnabled": settings.authentication_enabled,
+        "authorizationEnabled": settings.authorization_enabled,
+    }
+    off = [key for key, is_on in switches.items() if not is_on]
+    if is_loopback(host) or insecure or not off:
+        return
+    raise ConfigError(
+        "--bind",
+        host,
+        f"every client that can reach this address could read and write every message: {' and '.join(off)} "
+        f"{'is' if len(off) == 1 else 'are'} false. Set {' and '.join(f'{key}=true' for key in off)} (with "
+        "initAuthenticationUser, for the first user), use 127.0.0.1, or add --insecure if the network keeps "
+        "others out",
+    )
+
+
+def check_name_server_bind(host: str, insecure: bool, settings: NameServerSettings) -> None:
+    """Refuse an address at which others could change a name server alone. Raises ConfigError."""
+    if is_loopback(host) or insecure or settings.name_server_change_addresses:
+        return
+    raise ConfigError(
+        "--bind",
+        host,
+        "a name server authenticates no request, so every client that can reach this address could register "
+        "brokers and redirect messages to them. Set nameServerChangeAddresses to the addresses of your "
+        "brokers, use 127.0.0.1, or add --insecure if the network keeps others out",
+    )
 
 
 def _holder(data: Path, root: Path) -> str:

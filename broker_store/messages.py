@@ -52,6 +52,7 @@ class PutStatus(enum.IntEnum):
     # ours: its queue has no file, and the time that the caller allows for creating files is used up; put
     # again
     PUT_OFF = 15
+    IN_SYNC_REPLICAS_NOT_ENOUGH = 16
 
 
 # Statuses that another attempt would return again, so a message that waited is not tried again.

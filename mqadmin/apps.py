@@ -37,7 +37,8 @@ def tls_in_front(app_configs, **kwargs) -> list[Warning]:
     return [
         Warning(
             f"{', '.join(missing)} not set: cookies go over plain HTTP.",
-            hint="Put a proxy with TLS in front and set BROKER_WEB_TLS=1.",
+            hint="Start the broker with tls.server.mode=enforcing (manage.py check_deploy sees it), or put a "
+            "proxy with TLS in front and set BROKER_WEB_TLS=1.",
             id="mqadmin.W001",
         )
     ]

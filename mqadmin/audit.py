@@ -11,10 +11,11 @@ after it.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated
 
 from asgiref.sync import sync_to_async
@@ -22,6 +23,7 @@ from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
+from django.db.models import Q
 
 from broker_store.rest.callers import Caller
 from broker_store.rest.change_record import ChangeRecord
@@ -67,6 +69,7 @@ def begin(
 
 
 MODELLED = ("topic", "group", "apitoken")
+DASHBOARD_USER = "dashboard_user"  # the kind of changes of users of the dashboard
 
 
 def end(entry: LogEntry, outcome: str, detail: dict[str, object] | None = None) -> None:
@@ -206,6 +209,31 @@ class AuditRecord:
     detail: Annotated[Document, "the requested change; which names there are depends on the action"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestRecords:
+    """The latest records of some kinds. `is_all`: no older ones were left out."""
+
+    records: list[AuditRecord]
+    is_all: bool
+
+
+MAX_SEARCHED = 5_000  # records; a search for some kinds reads the text of each
+
+
+def latest_of(kinds: Collection[str], count: int) -> LatestRecords:
+    """Return the latest records of some kinds, the newest first, of the last MAX_SEARCHED of the trail."""
+    entries = LogEntry.objects.select_related("user", "content_type").order_by("-pk")
+    newest = entries.values_list("pk", flat=True).first()
+    if newest is None:
+        return LatestRecords(records=[], is_all=True)
+    of_kinds = Q(content_type__app_label="auth")
+    for kind in kinds:
+        of_kinds |= Q(change_message__contains=f'"kind": "{kind}"')
+    read_all = map(read, entries.filter(of_kinds, pk__gt=newest - MAX_SEARCHED).iterator(chunk_size=100))
+    found = list(islice((record for record in read_all if record.kind in kinds), count + 1))
+    return LatestRecords(records=found[:count], is_all=len(found) <= count and newest <= MAX_SEARCHED)
+
+
 def read(entry: LogEntry) -> AuditRecord:
     """Return the content of an entry. An entry that Django's admin wrote itself has no detail."""
     try:
@@ -218,11 +246,19 @@ def read(entry: LogEntry) -> AuditRecord:
         at=entry.action_time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         by=known.get("by") or _caller_name(entry),
         action=known.get("action", flags.get(entry.action_flag, "update")),
-        kind=known.get("kind", entry.content_type.model if entry.content_type else ""),
+        kind=known.get("kind") or _kind_of(entry),
         name=entry.object_id or entry.object_repr,
         outcome=known.get("outcome", "done"),
         detail=known.get("detail") or {},
     )
+
+
+def _kind_of(entry: LogEntry) -> str:
+    """Return the kind of an entry that Django's admin wrote. `user` alone is a user of the broker."""
+    if entry.content_type is None:
+        return ""
+    model = entry.content_type.model
+    return DASHBOARD_USER if (entry.content_type.app_label, model) == ("auth", "user") else model
 
 
 def _caller_name(entry: LogEntry) -> str:

@@ -5,8 +5,11 @@ from its options.
     BROKER_WEB_HOST    names of the dashboard besides loopback, with commas between
     BROKER_WEB_TLS     1 when a proxy in front speaks TLS: secure cookies, redirect, HSTS, X-Forwarded-Proto
                        is trusted
+    BROKER_WEB_HSTS_SECONDS  how long a browser that came by TLS uses nothing else for this host name (0: no
+                       header); it holds for every port of the name
     BROKER_WEB_PROXIES addresses or networks, with commas between, of proxies in front: their X-Forwarded-For
                        is trusted
+    BROKER_BACKUP_DIR       where jobs make backups; without it no job makes one
     BROKER_WEB_CONNECTIONS  how many connections of the dashboard's port one address may have open (200); 0 is
                             no bound
     DATABASE_URL       another database than DIR/mqadmin.sqlite3
@@ -16,6 +19,7 @@ from its options.
 from __future__ import annotations
 
 import hmac
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,12 +31,14 @@ from django.urls import reverse_lazy
 
 from mqadmin.process.children import redis_url, with_timeout
 from mqadmin.process.first_start import key_for
+from mqadmin.process.places import base_directory, static_root
 from mqadmin.web.trusted_proxies import MAX_ADDRESS_CONNECTIONS, proxies_of
 
 environment = environ.Env()
 
-BASE_DIRECTORY = Path(__file__).resolve().parent.parent
+BASE_DIRECTORY = base_directory()
 DATA_DIRECTORY = Path(environment.str("BROKER_DATA_DIR", "data")).absolute()
+BACKUP_DIRECTORY = Path(text).absolute() if (text := environment.str("BROKER_BACKUP_DIR", "")) else None
 
 SECRET_KEY = key_for("".join(sys.argv[1:2]), DATA_DIRECTORY)
 DEBUG = False
@@ -90,7 +96,7 @@ ASGI_APPLICATION = "mqadmin.web.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIRECTORY / "templates", BASE_DIRECTORY / "mqadmin" / "views"],
+        "DIRS": [BASE_DIRECTORY / "templates", Path(__file__).resolve().parent / "views"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -152,7 +158,10 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 
-# Plain HTTP on loopback is the default; the headers and cookies of TLS need TLS.
+# Cookies of requests by TLS are made secure where they leave (web/over_tls.py). The header is sent by TLS
+# only, and not by default: it would stop plain HTTP on all other ports of the host name as well.
+SECURE_HSTS_SECONDS = environment.int("BROKER_WEB_HSTS_SECONDS", 0)
+# What follows is for a proxy that has TLS, before a port that is reached by plain HTTP.
 if environment.bool("BROKER_WEB_TLS", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
@@ -195,11 +204,14 @@ STATICFILES_DIRS = [
     BASE_DIRECTORY / "static",
     ("ninja", Path(_ninja.origin).parent / "static" / "ninja"),
 ]
-STATIC_ROOT = BASE_DIRECTORY / "staticfiles"
+STATIC_ROOT = static_root(BASE_DIRECTORY)
 # Collected files have a hash of their content in their names, and are compressed. Without collected files
 # they are served from the sources, since a missing manifest would be an error. `collectstatic` makes the
-# manifest.
-COLLECTED = (STATIC_ROOT / "staticfiles.json").is_file() or sys.argv[1:2] == ["collectstatic"]
+# manifest. Files that this user may not read are as good as none.
+COLLECTED = os.access(STATIC_ROOT / "staticfiles.json", os.R_OK) or sys.argv[1:2] in (
+    ["collectstatic"],
+    ["prepare"],
+)
 STATIC_STORAGE = (
     "servestatic.storage.CompressedManifestStaticFilesStorage"
     if COLLECTED
@@ -300,7 +312,12 @@ UNFOLD = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s"}},
+    "formatters": {
+        "plain": {
+            "class": "mqadmin.process.program_name.LogLines",
+            "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        }
+    },
     "filters": {"counts_security": {"()": "mqadmin.web.refused_requests.CountsSecurity"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["counts_security"]}

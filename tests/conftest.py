@@ -1,6 +1,7 @@
 """What holds for every test: nothing is skipped in silence, and no process or temporary file outlives the
 run."""
 
+import functools
 import gc
 import os
 import shutil
@@ -27,6 +28,8 @@ settings.load_profile("tests")
 # Markers of what `make test` leaves out, and about how many seconds a test with it takes.
 LONG = {"client": 8, "browser": 3, "slow": 3}
 
+SIGNS_OF_LONG = ("mark.client", "mark.browser", "mark.slow", "mark.quick", "spark")
+
 # Above 85 per cent a broker deletes its oldest files early (diskSpaceCleanForciblyRatio), those of the tests
 # too.
 DISK_LIMIT = 0.84
@@ -34,6 +37,20 @@ DISK_LIMIT = 0.84
 
 def pytest_addoption(parser):
     parser.addoption("--costs", action="store_true", help="show processor time by test and by file")
+    parser.addoption("--long", action="store_true", help="collect only files that may have long tests")
+
+
+@functools.cache
+def may_have_long(file: Path) -> bool:
+    """Return False for a file whose text names nothing that makes a test a long one: a mark of LONG, cases of
+    which most are long, Spark; or a folder whose conftest marks all."""
+    return "interop" in file.parts or any(sign in file.read_text() for sign in SIGNS_OF_LONG)
+
+
+def pytest_ignore_collect(collection_path: Path, config) -> bool | None:
+    """With --long most files are not imported, which takes each process that runs tests 10 s."""
+    is_test = collection_path.is_file() and collection_path.name.startswith("test_")
+    return True if config.getoption("--long") and is_test and not may_have_long(collection_path) else None
 
 
 def pytest_configure(config):
@@ -95,10 +112,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
-    # Before most cases are marked: a file with many cheap cases is none of the long ones.
-    seconds: Counter[Path] = Counter()
     for item in items:
-        seconds[item.path] += max((LONG[name] for name in LONG if item.get_closest_marker(name)), default=0)
+        is_long = any(item.get_closest_marker(name) for name in LONG)
+        assert not is_long or may_have_long(item.path), f"--long would leave out {item.nodeid}: SIGNS_OF_LONG"
+    # Before most cases are marked: a file with many cheap cases is none of the long ones.
+    seconds = seconds_by_file(items)
     mark_other_cases_slow(items)
     if not hasattr(config, "workerinput"):
         return  # one process: the order of the command, in which `make watch` has the nearest files first
@@ -109,6 +127,16 @@ def pytest_collection_modifyitems(config, items):
         return (1, -seconds[item.path], str(item.path)) if seconds[item.path] else (2, 0, "")
 
     items.sort(key=place)
+
+
+def seconds_by_file(items) -> Counter[Path]:
+    """Estimate how long each file takes, by the marks of its tests; 0 where all are quick."""
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        takes = item.get_closest_marker("takes")
+        usual = max((LONG[name] for name in LONG if item.get_closest_marker(name)), default=0)
+        seconds[item.path] += takes.args[0] if takes else usual
+    return seconds
 
 
 def mark_other_cases_slow(items):
@@ -136,7 +164,11 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Names what was skipped and why, one line a reason."""
+    """Name what was skipped and why, a line a reason, and at the very end what failed, a line a test.
+
+    pytest's own list (turned off by -rN) has whole messages where CI is set. The end of CI's output, which is
+    all that is kept of it, was then one test's bytes.
+    """
     tests_of: dict[str, list[str]] = {}
     for report in terminalreporter.stats.get("skipped", []):
         if not hasattr(report, "wasxfail"):
@@ -146,6 +178,17 @@ def pytest_terminal_summary(terminalreporter):
     for reason, tests in sorted(tests_of.items()):
         shown = ", ".join(sorted({test.split("::")[0] for test in tests}))
         terminalreporter.line(f"{len(tests)} x {reason}  ({shown})")
+    failed = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    if failed:
+        terminalreporter.section("failed")
+    for report in failed:
+        terminalreporter.line(f"{report.nodeid} ({report.when}): {_first_line(report)}")
+
+
+def _first_line(report) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else str(report.longrepr)).splitlines()
+    return lines[0][:200] if lines else ""
 
 
 def _reason(report) -> str:

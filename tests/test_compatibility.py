@@ -11,8 +11,8 @@ from broker_store.protocol.command import Command
 from tests.support.broker_harness import Harness
 
 PAGE = Path(__file__).parent.parent / "docs" / "COMPATIBILITY.md"
-BROKER, NAME_SERVER, REFUSED, TO_CLIENTS, LATER, NEVER = (
-    "Served by the broker", "Served by the name server", "Refused on purpose", "Sent to clients", 'Answered "not supported"', "Left out",
+BROKER, NAME_SERVER, TO_CLIENTS, LATER, NEVER = (
+    "Served by the broker", "Served by the name server", "Sent to clients", 'Answered "not supported"', "Left out",
 )  # fmt: skip
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
@@ -34,17 +34,15 @@ def name_server():
 
 def test_each_code_stands_in_one_list_by_its_name():
     found = listed()
-    assert list(found) == [BROKER, NAME_SERVER, REFUSED, TO_CLIENTS, LATER, NEVER]
+    assert list(found) == [BROKER, NAME_SERVER, TO_CLIENTS, LATER, NEVER]
     together = [(code, name) for section in found.values() for code, name in section.items()]
     assert sorted(together) == sorted((int(code), code.name) for code in RequestCode)
 
 
 async def test_the_lists_of_what_is_served_are_the_handlers(name_server):
     found, harness = listed(), Harness()
-    refused = found[REFUSED].keys()
-    assert found[BROKER].keys() == harness.router._handlers.keys() - refused
-    assert found[NAME_SERVER].keys() == name_server._handlers.keys() - refused
-    assert refused <= harness.router._handlers.keys() | name_server._handlers.keys()
+    assert found[BROKER].keys() == harness.router._handlers.keys()
+    assert found[NAME_SERVER].keys() == name_server._handlers.keys()
 
 
 async def test_what_is_not_served_is_answered_so_by_the_broker_and_the_name_server(name_server):
@@ -55,11 +53,9 @@ async def test_what_is_not_served_is_answered_so_by_the_broker_and_the_name_serv
             assert name_server.handle(Command.request(code)).code == NOT_SUPPORTED, (heading, code)
 
 
-async def test_what_is_refused_on_purpose_is_refused_whatever_it_says(name_server):
+async def test_settings_that_are_not_of_the_list_are_refused_whatever_a_request_says(name_server):
     harness = Harness()
-    for code in listed()[REFUSED]:
-        ask = name_server.handle if code in name_server._handlers else harness.router.handle
-        for body in (b"", b"maxMessageSize=1\n", b"storePathRootDir=/tmp/x\n"):
-            assert ask(Command.request(code, None, body), harness.channel).code == int(
-                ResponseCode.NO_PERMISSION
-            )
+    for code, ask in ((25, harness.router.handle), (318, name_server.handle)):
+        for body in (b"", b"maxMessageSize=1\n", b"storePathRootDir=/tmp/x\n", b"traceOn=maybe\n"):
+            answer = ask(Command.request(code, None, body), harness.channel)
+            assert answer.code == int(ResponseCode.NO_PERMISSION) and "/tmp" not in answer.remark

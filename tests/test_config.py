@@ -17,6 +17,23 @@ from tests.support.stores import GOLDEN
 APACHE = GOLDEN / "broker-config-5.3.3.properties"
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604, 0o622])
+def test_a_secret_that_other_users_may_read_is_noted(tmp_path, mode):
+    key, user = "initAuthenticationUser", '{"username": "root", "password": "the-secret-of-root"}'
+    path = tmp_path / "broker.conf"
+    path.write_text("autoCreateTopicEnable=false\n")
+    path.chmod(mode)
+    assert load_settings(path).notes == ()
+    path.chmod(0o600)
+    path.write_text(f"authenticationEnabled=true\n{key}={user}\n")
+    path.chmod(mode)
+    notes = load_settings(path).notes
+    assert len(notes) == (1 if mode & 0o077 else 0)
+    assert all(f"{mode:o} lets other users" in note and "the-secret" not in note for note in notes)
+    (note,) = load_settings(None, {"authenticationEnabled": "true", key: user}).notes
+    assert note.startswith(f"{key} is on the command line") and "the-secret" not in note
+
+
 def test_every_key_of_a_real_broker_is_classified_once():
     acting = {field.metadata["setting"].key for _, field in acting_settings()}
     for key in read_properties(APACHE):
@@ -45,6 +62,7 @@ def test_defaults_are_apaches():
     changed = {  # what the golden file sets, and where ours differs for a reason given in the setting
         "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "listenPort", "fileReservedTime",
         "storePathRootDir", "storePathCommitLog", "namesrvAddr", "flushConsumeQueueThoroughInterval",
+        "haListenPort", "inSyncReplicas", "slaveReadEnable", "haTransferBatchSize",
     }  # fmt: skip
     for group, field in acting_settings():
         key = field.metadata["setting"].key
@@ -64,15 +82,17 @@ def _snake(key: str) -> str:
 def test_attributes_are_the_keys_in_snake_case():
     for _, field in acting_settings():
         key = field.metadata["setting"].key
-        assert key.replace("_", "").lower() == field.name.replace("_", ""), key
+        assert re.sub("[_.]", "", key).lower() == field.name.replace("_", ""), key
         assert field.name == field.name.lower()
-        assert _snake(key) == field.name
+        assert _snake(key.replace(".", "_")) == field.name
 
 
 def test_the_name_server_in_the_process_takes_its_keys_too_but_not_the_brokers_port():
     given = {"orderMessageEnable": "true", "listenPort": "20911", "scanNotActiveBrokerInterval": "5000"}
     settings = load_settings(None, given, name_server={"listenPort": "19876"})
-    assert settings.name_server == NameServerSettings(19876, 5000, order_message_enable=True)
+    assert settings.name_server == NameServerSettings(
+        listen_port=19876, scan_not_active_broker_interval=5000, order_message_enable=True
+    )
     assert (settings.broker.listen_port, settings.notes) == (20911, ())
 
 
@@ -147,25 +167,32 @@ def test_an_index_file_larger_than_a_map_is_refused():
         StoreSettings(max_hash_slot_num=500_000_000, max_index_num=100_000_000)
 
 
-# What asks for a second copy before a send is acknowledged, or for one at all.
+CONTROLLED = {"enableControllerMode": "true", "controllerAddr": "127.0.0.1:9878", "haListenPort": "10912"}
+
+
+def test_a_slave_acts_or_is_elected_and_not_both():
+    with pytest.raises(ConfigError, match="in controller mode a slave becomes the master"):
+        load_settings(overrides=CONTROLLED | {"enableSlaveActingMaster": "true"})
+
+
+# What replication does not do here, or not without other settings.
 FOR_REPLICAS = [
-    ("inSyncReplicas", "2"), ("minInSyncReplicas", "2"), ("totalReplicas", "3"), ("allAckInSyncStateSet", "true"), ("brokerRole", "SYNC_MASTER"),
-    ("enableControllerMode", "true"), ("enableSlaveActingMaster", "true"), ("enableRemoteEscape", "true"), ("haMasterAddress", "10.0.0.1:10912"),
+    ("minInSyncReplicas", "2"), ("totalReplicas", "3"), ("allAckInSyncStateSet", "true"), ("enableControllerMode", "true"),
     ("duplicationEnable", "true"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value"), FOR_REPLICAS)
-def test_a_broker_that_is_to_wait_for_replicas_does_not_start(key, value):
+def test_what_replication_does_not_do_stops_the_start(key, value):
     with pytest.raises(ConfigError) as raised:
         load_settings(overrides={key: value})
     sentence = str(raised.value)
-    assert sentence.startswith(f"setting {key}={value}: this broker keeps one copy") and (
+    assert sentence.startswith(f"setting {key}={value}: ") and (
         "set " in sentence or "leave it out" in sentence
     )
 
 
-def test_what_asks_for_no_more_than_one_copy_starts_without_a_note():
+def test_settings_for_one_broker_start_without_a_note():
     one_copy = {
         "inSyncReplicas": "1",
         "minInSyncReplicas": "1",
@@ -178,13 +205,19 @@ def test_what_asks_for_no_more_than_one_copy_starts_without_a_note():
         "duplicationEnable": "false",
     }
     assert load_settings(overrides=one_copy).notes == ()
-    (note,) = load_settings(overrides={"haTransferBatchSize": "65536"}).notes
-    assert "acknowledged from one copy" in note
+    (note,) = load_settings(overrides={"haFlowControlEnable": "true"}).notes
+    assert "brokerRole or the controller gives them" in note
 
 
-def test_a_slave_says_at_its_start_that_it_copies_nothing():
-    settings = load_settings(overrides={"brokerRole": "SLAVE"})
-    assert settings.store.broker_role == "SLAVE" and "copies from no master" in settings.notes[0]
+@pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])
+def test_each_role_starts(role):
+    settings = load_settings(overrides={"brokerRole": role, "brokerId": "1" if role == "SLAVE" else "0"})
+    assert settings.store.broker_role == role and settings.notes == ()
+
+
+def test_a_slave_needs_an_id():
+    with pytest.raises(ConfigError, match="a slave has an id above 0"):
+        load_settings(overrides={"brokerRole": "SLAVE"})
 
 
 @pytest.mark.parametrize("number", ["1", "7"])
@@ -209,9 +242,20 @@ def test_what_this_broker_does_not_do_is_refused_unless_it_is_off(key):
     assert raised.value.reason == REFUSED[key][1]
 
 
-def test_the_transient_store_pool_is_refused_with_its_sentence():
-    with pytest.raises(ConfigError, match="comes with replication, later"):
-        load_settings(overrides={"transientStorePoolEnable": "true"})
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"flushDiskType": "SYNC_FLUSH"}, "with SYNC_FLUSH a send is answered when it is on the disk"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "a slave copies its master's log into its files"),
+        (CONTROLLED, "and enableControllerMode makes slaves of masters"),
+    ],
+)
+def test_the_transient_store_pool_is_for_a_master_with_async_flush(more, why):
+    with pytest.raises(ConfigError, match=f"for a master with flushDiskType=ASYNC_FLUSH[:,] {why}"):
+        load_settings(overrides={"transientStorePoolEnable": "true", **more})
+    assert load_settings(overrides=more).notes == ()
+    settings = load_settings(overrides={"transientStorePoolEnable": "true", "brokerRole": "SYNC_MASTER"})
+    assert settings.store.transient_store_pool_enable and settings.notes == ()
 
 
 def test_a_queue_file_is_rounded_up_to_whole_units():

@@ -7,7 +7,7 @@ import pytest
 
 from broker_store.config.load import acting_settings
 from broker_store.config.other_keys import REFUSED, WITHOUT_EFFECT
-from tests.support import rest_page, settings_page
+from tests.support import metrics_page, rest_page, settings_page
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "SETTINGS.md"
@@ -23,6 +23,7 @@ PAGES = [
             "CHANGELOG.md",
             "docs/ARCHITECTURE.md",
             "docs/COMPATIBILITY.md",
+            "docs/OPERATIONS.md",
         )
     ),
     ROOT / "docs" / "GLOSSARY.md",
@@ -35,7 +36,7 @@ PAGES = [
 @pytest.mark.parametrize("field", [field for _, field in acting_settings()], ids=lambda field: field.name)
 def test_each_acting_key_is_in_the_docs_with_default_unit_and_reason(field):
     setting = field.metadata["setting"]
-    rows = [line for line in SETTINGS.read_text().splitlines() if line.startswith(f"| `{setting.key}` |")]
+    rows = [line for line in SETTINGS.read_text().splitlines() if line.startswith(f"| `{setting.key}` ")]
     assert rows
     assert any(
         setting.reason.replace("|", "&#124;") in row and (not setting.unit or setting.unit in row)
@@ -49,6 +50,10 @@ def test_the_page_is_the_one_made_from_the_code():
 
 def test_the_rest_reference_is_the_one_made_from_the_code():
     assert (ROOT / "docs" / "REST.md").read_text() == rest_page.page()
+
+
+def test_the_page_of_metrics_is_the_one_made_from_the_tables():
+    assert (ROOT / "docs" / "METRICS.md").read_text() == metrics_page.page()
 
 
 def test_every_key_without_effect_stands_there_with_its_reason():

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.interop import clients
-from tests.interop.brokers import OurBroker, free_ports
+from tests.interop.brokers import OurBroker
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def broker(tmp_path_factory):
     """A broker with its dashboard, and the topic that the tour makes first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DJANGO_SETTINGS_MODULE", raising=False)  # pytest-django's; the broker has its own
-        port, _ = free_ports()
+        port = free_port()
         arguments = ("--web-port", "0", "--grpc-port", str(port))
         running = OurBroker(tmp_path_factory.mktemp("tour") / "data", arguments=arguments).start()
         try:

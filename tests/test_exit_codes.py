@@ -15,7 +15,7 @@ from django.core.management.base import CommandError
 from broker_store.engine.store import MessageStore
 from broker_store.kernels import map_fault
 from mqadmin.management.base import BrokerCommand
-from tests.support.hand_store import small_settings
+from tests.support.hand_store import message, small_settings
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +113,24 @@ def test_check_store_ends_with_0_for_a_sound_store_and_1_where_there_is_none(tmp
     assert code_of(tmp_path, "check_store", str(root)) == 0
     assert code_of(tmp_path, "store", "status", "--store", str(root)) == 0
     assert code_of(tmp_path, "check_store", str(tmp_path / "none")) == 1
+
+
+def test_a_dry_run_ends_with_1_where_a_start_would_not_open_the_store(tmp_path):
+    root = tmp_path / "store"
+    store = MessageStore(small_settings(root))
+    store.open()
+    store.start()
+    for number in range(3):
+        assert store.appender.put(message("TopicX", number, bytes(100))).ok
+    store.close()
+    assert code_of(tmp_path, "store", "dry-run", "--store", str(root)) == 0
+    (first, *_) = sorted((root / "commitlog").iterdir())
+    with first.open("r+b") as file:
+        file.seek(200)
+        file.write(b"\xff" * 60)
+    done = ended(tmp_path, "store", "dry-run", "--store", str(root))
+    assert done.returncode == 1 and "failed" in done.stdout
+    assert done.stderr.strip() == "a start would not open this store; the report says why"
 
 
 def test_a_command_that_is_interrupted_ends_with_130():

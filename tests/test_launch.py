@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_store import launch
+from broker_store.config.name_server import NameServerSettings
 from broker_store.errors import ConfigError, DamagedStoreError, StoreError, StoreLockedError
 
 pytestmark = pytest.mark.slow
@@ -197,10 +198,47 @@ def test_a_refused_data_directory_lets_go_of_the_store(prepare, tmp_path):
     )
 
 
-def test_an_address_that_others_reach_needs_to_be_asked_for(prepare):
-    with pytest.raises(ConfigError, match="--insecure"):
-        prepare("--bind", "0.0.0.0")
-    assert prepare("--bind", "0.0.0.0", "--insecure").has_name_server
+AUTHENTICATED, AUTHORIZED = "authenticationEnabled=true", "authorizationEnabled=true"
+
+
+@pytest.mark.parametrize(
+    ("set_keys", "why"),
+    [
+        ((), "authenticationEnabled and authorizationEnabled are false"),
+        ((AUTHENTICATED,), "authorizationEnabled is false. Set authorizationEnabled=true"),
+    ],
+)
+def test_an_address_that_others_reach_needs_access_control_or_to_be_asked_for(prepare, set_keys, why):
+    given = [word for key in set_keys for word in ("--set", key)]
+    with pytest.raises(ConfigError, match=f"{why}.*--insecure"):
+        prepare("--bind", "0.0.0.0", *given)
+    start = prepare("--bind", "0.0.0.0", "--insecure", *given)
+    assert start.has_name_server and start.has_open_name_server
+
+
+def test_with_access_control_every_address_is_allowed_and_the_name_server_is_not_open(prepare):
+    start = prepare("--bind", "0.0.0.0", "--set", AUTHENTICATED, "--set", AUTHORIZED)
+    assert not start.has_open_name_server and start.web_bind == "0.0.0.0"
+
+
+@pytest.mark.parametrize("alone", ["--no-broker", "--inspect"])
+def test_the_dashboard_has_logins_and_needs_no_access_control(prepare, alone, tmp_path):
+    store = [] if alone == "--no-broker" else ["--store", str(tmp_path / "elsewhere")]
+    assert prepare("--bind", "0.0.0.0", alone, *store).web_bind == "0.0.0.0"
+
+
+def test_the_dashboard_may_have_an_address_of_its_own(prepare):
+    start = prepare("--web-bind", "0.0.0.0")
+    assert (start.arguments.bind, start.web_bind) == ("127.0.0.1", "0.0.0.0") and start.has_open_name_server
+
+
+def test_a_name_server_alone_needs_the_addresses_that_may_change_it():
+    with pytest.raises(ConfigError, match="nameServerChangeAddresses"):
+        launch.check_name_server_bind("0.0.0.0", False, NameServerSettings())
+    launch.check_name_server_bind("0.0.0.0", True, NameServerSettings())
+    launch.check_name_server_bind("::1", False, NameServerSettings())
+    named = NameServerSettings(name_server_change_addresses="10.0.0.0/24")
+    launch.check_name_server_bind("0.0.0.0", False, named)
 
 
 def test_named_name_servers_take_the_place_of_the_embedded_one(prepare):

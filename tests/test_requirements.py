@@ -61,5 +61,6 @@ def test_the_files_are_those_that_are_known():
         "requirements-core.txt",
         "requirements-dev.txt",
         "requirements-docs.txt",
+        "requirements-otlp.txt",
         "requirements.txt",
     ]

@@ -28,9 +28,9 @@ from broker_store.server import registration
 from broker_store.server.broker import Broker
 from broker_store.server.certificate import self_signed
 from broker_store.server.nameserver_port import NameServerPort
-from tests.interop.brokers import free_ports
 from tests.support.broker_harness import Harness
 from tests.support.hand_store import Clock, HandStore
+from tests.support.ports import free_port
 
 NOW_MS = 1_800_000_000_000
 SMALL = {
@@ -44,6 +44,61 @@ EFFECTS: dict[str, object] = {}
 # Key -> a test file that sets the attribute and checks the effect.
 SEEN_ELSEWHERE = {
     "acceptDamage": "engine/test_golden_stores.py",
+    "transientStorePoolEnable": "engine/test_buffer_pool.py",
+    "transientStorePoolSize": "engine/test_buffer_pool.py",
+    "fastFailIfNoBufferInStorePool": "engine/test_buffer_pool.py",
+    "commitIntervalCommitLog": "engine/test_buffer_pool.py",
+    "commitCommitLogLeastPages": "engine/test_buffer_pool.py",
+    "commitCommitLogThoroughInterval": "engine/test_buffer_pool.py",
+    "wakeCommitWhenPutMessage": "engine/test_buffer_pool.py",
+    "maxMappedFiles": "engine/test_queue_maps.py",
+    "enableSlaveActingMaster": "replication/test_acting.py",
+    "enableRemoteEscape": "replication/test_acting.py",
+    "brokerNotActiveTimeoutMillis": "replication/test_acting.py",
+    "syncBrokerMemberGroupPeriod": "replication/test_acting.py",
+    "skipPreOnline": "replication/test_acting.py",
+    "tls.server.mode": "server/test_tls_ports.py",
+    "tls.server.need.client.auth": "server/test_tls_ports.py",
+    "tls.server.trustCertPath": "server/test_tls_ports.py",
+    "tls.enable": "server/test_tls_ports.py",
+    "tls.client.trustCertPath": "server/test_tls_ports.py",
+    "tls.client.certPath": "server/test_tls_ports.py",
+    "tls.client.keyPath": "server/test_tls_ports.py",
+    "tls.client.keyPassword": "server/test_tls_ports.py",
+    "proxyProtocolAddresses": "server/test_tls_ports.py",
+    "nameServerChangeAddresses": "nameserver/test_changers.py",
+    "metricsNames": "mqadmin/test_metrics.py",
+    "metricsOtlpEndpoint": "mqadmin/test_otlp.py",
+    "metricsOtlpInterval": "mqadmin/test_otlp.py",
+    "maxOffsets": "server/test_many.py",
+    "maxUnfinishedBytes": "server/test_shares.py",
+    "maxPercentOfAddress": "server/test_shares.py",
+    "maxPercentOfUser": "server/test_shares.py",
+    "gatewayAddresses": "server/test_shares.py",
+    "haListenPort": "replication/test_pair.py",
+    "haMasterAddress": "replication/test_pair.py",
+    "haSlaveAddresses": "replication/test_feeder.py",
+    "haTlsEnable": "replication/test_tls.py",
+    "haTransferBatchSize": "replication/test_feeder.py",
+    "haSendHeartbeatInterval": "replication/test_feeder.py",
+    "haHousekeepingInterval": "replication/test_follower.py",
+    "haMaxGapNotInSync": "replication/test_pair.py",
+    "slaveReadEnable": "replication/test_reads.py",
+    "enableControllerMode": "replication/test_failover.py",
+    "controllerAddr": "replication/test_failover.py",
+    "brokerHeartbeatInterval": "replication/test_failover.py",
+    "sendHeartbeatTimeoutMillis": "replication/test_failover.py",
+    "controllerHeartBeatTimeoutMills": "replication/test_failover.py",
+    "syncBrokerMetadataPeriod": "replication/test_failover.py",
+    "syncControllerMetadataPeriod": "replication/test_failover.py",
+    "checkSyncStateSetPeriod": "replication/test_failover.py",
+    "brokerElectionPriority": "replication/test_failover.py",
+    "haMaxTimeSlaveNotCatchup": "replication/test_failover.py",
+    "minInSyncReplicas": "replication/test_failover.py",
+    "asyncLearner": "replication/test_epoch_follower.py",
+    "syncFromLastFile": "replication/test_epoch_follower.py",
+    "inSyncReplicas": "engine/test_log_copy.py",
+    "slaveTimeout": "engine/test_log_copy.py",
     "brokerPermission": "server",
     "autoCreateTopicEnable": "server",
     "autoCreateSubscriptionGroup": "server",
@@ -75,13 +130,13 @@ SEEN_ELSEWHERE = {
     "timerMaxDelaySec": "server/test_timer.py",
     "timerCongestNumEachSlot": "server/test_timer.py",
     "reviveQueueNum": "server/test_pop.py",
-    "enableRetryTopicV2": "server/test_pop.py",
-    "retrieveMessageFromPopRetryTopicV1": "server/test_pop.py",
-    "popFromRetryProbability": "server/test_pop.py",
+    "enableRetryTopicV2": "server/test_pop_again.py",
+    "retrieveMessageFromPopRetryTopicV1": "server/test_pop_again.py",
+    "popFromRetryProbability": "server/test_pop_again.py",
     "defaultMessageRequestMode": "server/test_request_modes.py",
     "defaultPopShareQueueNum": "server/test_request_modes.py",
-    "popPollingSize": "server/test_pop.py",
-    "maxPopPollingSize": "server/test_pop.py",
+    "popPollingSize": "server/test_pop_waiting.py",
+    "maxPopPollingSize": "server/test_pop_waiting.py",
     "recallMessageEnable": "server/test_timer.py",
     "allowRecallWhenBrokerNotWriteable": "server/test_timer.py",
     "mappedFileSizeTimerLog": "engine/test_timer_files.py",
@@ -421,7 +476,7 @@ def seen_os_page_cache_busy_time_out_mills(setup):
 
 @effect_of("brokerRole")
 def seen_broker_role(setup):
-    store = setup.open(brokerRole="SLAVE")
+    store = setup.open(brokerRole="SLAVE", brokerId="1")
     assert (
         store.appender.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
         and store.rejects_sends == "slave"
@@ -582,7 +637,7 @@ async def seen_identity(setup):
 
 @effect_of("grpcServerPort")
 async def seen_grpc_port(setup):
-    for wanted in (0, free_ports()[0]):
+    for wanted in (0, free_port()):
         settings = load_settings(
             None,
             {
@@ -605,7 +660,7 @@ async def seen_certificate(setup):
     setup.root.mkdir(parents=True, exist_ok=True)
     file = setup.root / "own.pem"
     file.write_bytes(self_signed(["broker.example"], int(time.time() * 1000)))
-    port = free_ports()[0]
+    port = free_port()
     given = {
         "mappedFileSizeCommitLog": "65536",
         "maxHashSlotNum": "50",
@@ -686,6 +741,27 @@ def seen_in_routes(setup):
     assert route_with() == (None, ["1"])
     assert route_with(order_message_enable=True) == ("b:1", ["1"])
     assert route_with(support_acting_master=True) == (None, ["0"])
+
+
+@effect_of("notifyMinBrokerIdChanged")
+def brokers_are_notified(setup):
+    fields = {"brokerName": "b", "clusterName": "c", "haServerAddr": "1:2", "enableActingMaster": "true"}
+    table = {
+        name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("T", "U")
+    }
+    wrapper = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
+    body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
+
+    def notified_with(**settings):
+        server, notified = assembly.build_name_server(NameServerSettings(**settings), setup.root), []
+        server.notify = notified.append
+        for broker_id in ("1", "0"):
+            register = fields | {"brokerId": broker_id, "brokerAddr": f"{broker_id}:1"}
+            assert server.handle(Command.request(103, register, body), None).code == 0
+        return [(change.lowest_id, change.addresses) for change in notified]
+
+    assert notified_with() == []
+    assert notified_with(notify_min_broker_id_changed=True) == [(0, ("1:1",))]
 
 
 @pytest.mark.parametrize("key", sorted(EFFECTS))

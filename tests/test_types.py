@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 OVERRIDES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
-STRICT = {"access", "formats", "protocol", "client", "facts", "sql92"}
+STRICT = {"access", "formats", "protocol", "client", "facts", "sql92", "tools"}
 
 
 def _modules(setting: str) -> set[str]:

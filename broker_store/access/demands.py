@@ -169,7 +169,19 @@ _CLUSTER_FIELDS |= dict.fromkeys(
 # Demands of single codes
 
 
-def _send(field: str) -> _Build:
+# The field with the topic of each send. Its demand depends on nothing else.
+TOPIC_OF_SEND: dict[int, str] = {
+    R.SEND_MESSAGE: "topic",
+    R.SEND_MESSAGE_V2: "b",
+    R.SEND_BATCH_MESSAGE: "b",
+    R.SEND_REPLY_MESSAGE: "topic",
+    R.SEND_REPLY_MESSAGE_V2: "b",
+}
+
+
+def _send(code: int) -> _Build:
+    field = TOPIC_OF_SEND[code]
+
     def build(asked: Asked) -> Iterator[Demand]:
         topic = asked.fields.get(field)
         yield on_topic(topic, SUB if topic is not None and topic.startswith(RETRY_PREFIX) else PUB)
@@ -324,11 +336,7 @@ def _batch_ack(asked: Asked) -> Iterator[Demand]:
 
 
 _BUILDS: dict[int, _Build] = {
-    R.SEND_MESSAGE: _send("topic"),
-    R.SEND_MESSAGE_V2: _send("b"),
-    R.SEND_BATCH_MESSAGE: _send("b"),
-    R.SEND_REPLY_MESSAGE: _send("topic"),
-    R.SEND_REPLY_MESSAGE_V2: _send("b"),
+    **{code: _send(code) for code in TOPIC_OF_SEND},
     R.PULL_MESSAGE: _pull,
     R.LITE_PULL_MESSAGE: _pull,
     R.QUERY_MESSAGE: _query_keys,

@@ -11,9 +11,13 @@ FAILED = "Authorization failed. Please verify your access rights and try again."
 
 
 class Denied(PeerError):
-    """A request that is refused before its handler is called."""
+    """A request that is refused before its handler is called. `user` is the name that it states, if any."""
 
     cause = "not authorized"
+
+    def __init__(self, text: str, user: str | None = None):
+        self.user = user
+        super().__init__(text)
 
 
 class NotAuthenticated(Denied):

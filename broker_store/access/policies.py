@@ -77,7 +77,7 @@ class Acl:
                 yield from policy.rules
 
     def updated(self, given: Iterable[Policy]) -> Acl:
-        """Return the ACL after a change: an entry with an equal resource is replaced, others are added."""
+        """Return the ACL after a change: entries with an equal resource are replaced, others are added."""
         policies = list(self.policies)
         for policy in given:
             at = next((at for at, known in enumerate(policies) if known.type == policy.type), None)
@@ -91,6 +91,8 @@ class Acl:
                     rules.append(rule)
                 else:
                     rules[place] = rule
+                    # One request may have given two of them, and the other would decide as before
+                    rules[place + 1 :] = [one for one in rules[place + 1 :] if one.resource != rule.resource]
             policies[at] = Policy(policy.type, tuple(rules))
         return Acl(tuple(policies))
 
@@ -118,8 +120,11 @@ def policy_type(text: object) -> PolicyType:
     return PolicyType.DEFAULT if is_default else PolicyType.CUSTOM
 
 
-def read_policies(value: object) -> tuple[Policy, ...]:
-    """Return the policies in the member `policies` of an AclInfo. Raises PolicyError."""
+def read_policies(value: object, *, is_strict: bool = False) -> tuple[Policy, ...]:
+    """Return the policies in the member `policies` of an AclInfo. Raises PolicyError.
+
+    Apache takes an unknown policy type for Custom, and leaves unknown actions out. With `is_strict` both are
+    refused: in a file that was changed by hand they would be a right that is given, or not withheld."""
     if not isinstance(value, list) or not value:
         raise PolicyError("The policies is empty.")
     policies = []
@@ -131,7 +136,12 @@ def read_policies(value: object) -> tuple[Policy, ...]:
         count += len(entries)
         if count > MAX_ENTRIES:
             raise PolicyError(f"{count} entries, of at most {MAX_ENTRIES} of a user")
-        policies.append(Policy(policy_type(given.get("policyType")), tuple(map(_read_rule, entries))))
+        kind = policy_type(given.get("policyType"))
+        rules = tuple(map(_read_rule, entries))
+        is_known = _is_type(given.get("policyType"), kind) and all(map(_has_known_actions, entries))
+        if is_strict and not is_known:
+            raise PolicyError("The policy type or an action is not known.")
+        policies.append(Policy(kind, rules))
     return tuple(policies)
 
 
@@ -147,7 +157,7 @@ def _read_rule(value: object) -> Rule:
         raise PolicyError("The actions is empty.")
     if Action.ANY in actions:
         raise PolicyError("The actions can not be Any.")
-    sources = tuple(_texts(entry.get("sourceIps")))
+    sources = _sources(entry.get("sourceIps"))
     if len(sources) > MAX_SOURCES:
         raise PolicyError(f"{len(sources)} source ips, of at most {MAX_SOURCES} of an entry")
     for source in sources:
@@ -160,6 +170,27 @@ def _read_rule(value: object) -> Rule:
     if verdict is None:
         raise PolicyError("The decision is null or illegal.")
     return Rule(resource, tuple(dict.fromkeys(actions)), sources, verdict)
+
+
+def _is_type(text: object, kind: PolicyType) -> bool:
+    return isinstance(text, str) and text.lower() == kind.lower()
+
+
+def _has_known_actions(entry: Mapping[str, object]) -> bool:
+    given = entry.get("actions")
+    return isinstance(given, list) and len(read_actions(_texts(given))) == len(given)
+
+
+def _sources(value: object) -> tuple[str, ...]:
+    """Return the addresses of an entry; none if the member is missing or null. One that is no text is
+    refused: an entry without it would be for all addresses."""
+    given = [] if value is None else value
+    if not isinstance(given, list):
+        raise PolicyError("The source ip is invalid.")
+    texts = tuple(_texts(given))
+    if len(texts) != len(given):
+        raise PolicyError("The source ip is invalid.")
+    return texts
 
 
 def _texts(value: object) -> list[str]:

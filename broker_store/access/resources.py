@@ -90,10 +90,13 @@ def read_resource(text: str) -> Resource | None:
     kind = _KINDS.get(kind_text.lower())
     if kind is None:
         return None
-    if name == ANYTHING:
-        return Resource(kind, "", Pattern.ANY)
+    if kind == Kind.ANY:
+        # Such a rule covers everything, whatever it names, as in Apache. So it has one form, by which it is
+        # shown, replaced and deleted.
+        return read_resource(ANYTHING)
     if name.endswith(ANYTHING):
-        return Resource(kind, name.partition(ANYTHING)[0], Pattern.PREFIXED)
+        prefix = name.partition(ANYTHING)[0]
+        return Resource(kind, prefix, Pattern.PREFIXED if prefix else Pattern.ANY)
     return Resource(kind, name)
 
 

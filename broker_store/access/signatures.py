@@ -7,9 +7,12 @@ time is not compared with the clock, so a call can be repeated by any client tha
 from __future__ import annotations
 
 import binascii
+import functools
+import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from broker_store.access.denied import NotAuthenticated
@@ -21,6 +24,11 @@ SIGNING_FIELDS = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN))
 # Clients up to this version do not sign the field (V4_9_3 in Apache's MQVersion).
 _UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"
 _LAST_VERSION_WITHOUT = 399
+# What gRPC calls state is parsed once, and the names of the fields of a request are sorted once: so many
+# different ones, each of at most so many characters.
+MAX_CACHED, MAX_CACHED_CHARACTERS = 256, 512
+_SHA1_BLOCK_BYTES = 64
+_INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 
 
 class Credentials(NamedTuple):
@@ -53,32 +61,70 @@ def read_credentials(
 def signed_content(fields: Mapping[str, str], body: bytes, version: int) -> bytes:
     """Return what the signature of a request covers: the values in Java's order of their names, and the
     body."""
-    names = sorted(fields)
-    if not "".join(names).isascii():
-        names.sort(key=_java_order)
+    names = tuple(fields)
+    read = _readers.get(names)
+    if read is None or (version <= _LAST_VERSION_WITHOUT and _UNSIGNED_FIELD in fields):
+        return _content(fields, names, version) + body
+    return "".join(read(fields)).encode("utf-8", "replace") + body
+
+
+def _content(fields: Mapping[str, str], names: tuple[str, ...], version: int) -> bytes:
+    """Return the part of the fields, and remember the order of their names."""
+    text = "".join(names)
+    ordered = sorted(names) if text.isascii() else sorted(names, key=_java_order)
     if SIGNATURE in fields:
-        names.remove(SIGNATURE)
+        ordered.remove(SIGNATURE)
+    if len(ordered) > 1 and len(text) <= MAX_CACHED_CHARACTERS:
+        if len(_readers) >= MAX_CACHED:
+            _readers.clear()
+        _readers[names] = itemgetter(*ordered)
     if version <= _LAST_VERSION_WITHOUT and _UNSIGNED_FIELD in fields:
-        names.remove(_UNSIGNED_FIELD)
-    return "".join([fields[name] for name in names]).encode("utf-8", "replace") + body
+        ordered.remove(_UNSIGNED_FIELD)
+    return "".join([fields[name] for name in ordered]).encode("utf-8", "replace")
+
+
+# By the names of fields as they come: what returns the values that are signed, in their order. A client sends
+# the fields of a code in one order.
+_readers: dict[tuple[str, ...], Callable[[Mapping[str, str]], tuple[str, ...]]] = {}
 
 
 def _java_order(name: str) -> bytes:
     return name.encode("utf-16-be", "surrogatepass")
 
 
+class Signer:
+    """Signs with a secret and compares signatures with it: HMAC with SHA-1, in Base64.
+
+    What the secret alone determines is computed once. `hmac.digest` does it for each request, and OpenSSL 3
+    searches its functions each time.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret: str):
+        key = secret.encode()
+        if len(key) > _SHA1_BLOCK_BYTES:
+            key = hashlib.sha1(key, usedforsecurity=False).digest()
+        key = key.ljust(_SHA1_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha1(key.translate(_INNER_PAD), usedforsecurity=False)
+        self._outer = hashlib.sha1(key.translate(_OUTER_PAD), usedforsecurity=False)
+
+    def sign(self, content: bytes) -> bytes:
+        """Return the signature of a content, as a remoting request has it."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(content)
+        outer.update(inner.digest())
+        return binascii.b2a_base64(outer.digest(), newline=False)
+
+    def has_signed(self, content: bytes, signature: str) -> bool:
+        """Return True if a signature is that of the secret. The time does not depend on where both
+        differ."""
+        return hmac.compare_digest(self.sign(content), signature.encode("utf-8", "replace"))
+
+
 def signature_of(secret: str, content: bytes) -> str:
-    """Return the signature in Base64, as a remoting request has it."""
-    return _signature(secret, content).decode()
-
-
-def _signature(secret: str, content: bytes) -> bytes:
-    return binascii.b2a_base64(hmac.digest(secret.encode(), content, "sha1"), newline=False)
-
-
-def is_signature(secret: str, content: bytes, signature: str) -> bool:
-    """Return True if a signature is that of the secret. The time does not depend on where both differ."""
-    return hmac.compare_digest(_signature(secret, content), signature.encode("utf-8", "replace"))
+    """Return the signature of a content with a secret."""
+    return Signer(secret).sign(content).decode()
 
 
 def signed(fields: Mapping[str, str] | None, body: bytes, by: Credentials, version: int) -> dict[str, str]:
@@ -104,6 +150,12 @@ def read_grpc_credentials(authorization: str | None, date_time: str | None) -> G
         return GrpcCredentials()
     if date_time is None:
         raise NotAuthenticated("datetime is null.")
+    # A client states the same for all calls of a second.
+    usual = len(authorization) <= MAX_CACHED_CHARACTERS
+    return _read_once(authorization) if usual else _read_authorization(authorization)
+
+
+def _read_authorization(authorization: str) -> GrpcCredentials:
     _, blank, rest = authorization.partition(" ")
     if not blank:
         raise NotAuthenticated("authentication header is incorrect.")
@@ -117,6 +169,9 @@ def read_grpc_credentials(authorization: str | None, date_time: str | None) -> G
         elif key == "Signature":
             signature = _in_base64(value)
     return GrpcCredentials(user_name, signature)
+
+
+_read_once = functools.lru_cache(MAX_CACHED)(_read_authorization)
 
 
 def _user_name(credential: str) -> str:

@@ -112,6 +112,7 @@ class Copier:
 
     def sum_of(self, path: Path) -> Sum:
         """Return the sum of a file. Raises StoreError."""
+        self._disk.size_of(path)  # raises unless it is a regular file: to open a FIFO would wait for ever
         with self._disk.open_reader(path) as reader:
             size, running = reader.size, _RunningSum()
             for _, piece in self._pieces(reader, size, running):
@@ -121,6 +122,7 @@ class Copier:
     def copy(self, source: Path, target: Path, limit: int | None = None) -> Sum:
         """Copy a file; with `limit` the bytes from there on are zeros in the copy. Return the sum of the
         copy, which is not synced. Raises StoreError, DiskFullError."""
+        self._disk.size_of(source)
         with self._disk.open_reader(source) as reader:
             size, running, noted = reader.size, _RunningSum(), 0
             writer = self._disk.create_writer(target)

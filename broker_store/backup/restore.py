@@ -95,6 +95,7 @@ class Restore:
         source, target = self._backup / saved.path, self._data / _place(saved)
         if not self._disk.exists(source):
             raise _damaged(source, "is missing")
+        self._disk.size_of(source)  # raises unless it is a regular file
         self._disk.make_directory(target.parent, sync=False)
         is_cloned = self._disk.clone(source, target)
         found = self._copier.sum_of(target) if is_cloned else self._copier.copy(source, target)

@@ -33,13 +33,15 @@ class TooManyClientsError(LimitError):
 
 @dataclass(slots=True)
 class Client:
-    """One client of one group, on one channel. `seen_ms` is its last heartbeat."""
+    """One client of one group, on one channel. `seen_ms` is its last heartbeat. `user` is the name that its
+    sender has proved; None: it has proved none."""
 
     client_id: str
     channel: ClientChannel
     language: str = "JAVA"
     version: int = 0
     seen_ms: int = 0
+    user: str | None = None
 
 
 @dataclass(slots=True)
@@ -100,7 +102,13 @@ class Clients:
         )
 
     def heartbeat(
-        self, channel: ClientChannel, heartbeat: Heartbeat, language: str, version: int, now_ms: int
+        self,
+        channel: ClientChannel,
+        heartbeat: Heartbeat,
+        language: str,
+        version: int,
+        now_ms: int,
+        user: str | None = None,
     ) -> bool:
         """Take a client's heartbeat; True if the subscriptions of a group differ from those known.
 
@@ -112,14 +120,14 @@ class Clients:
         ]
         changed = False
         for consumer, wanted in zip(heartbeat.consumers, subscriptions, strict=True):
-            client = Client(heartbeat.client_id, channel, language, version, now_ms)
+            client = Client(heartbeat.client_id, channel, language, version, now_ms, user)
             changed |= self._consumer_beat(consumer, wanted, client, heartbeat)
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
             if channel not in members:
                 self._note(channel).producers[group] = None
                 self._memberships += 1
-            members[channel] = Client(heartbeat.client_id, channel, language, version, now_ms)
+            members[channel] = Client(heartbeat.client_id, channel, language, version, now_ms, user)
         return changed
 
     def _note(self, channel: ClientChannel) -> _Memberships:

@@ -4,7 +4,15 @@
 from __future__ import annotations
 
 from broker_store.access import state as access
-from broker_store.broker import delay, groups, offsets, property_filters, topics, transaction_metrics
+from broker_store.broker import (
+    delay,
+    deleted_groups,
+    groups,
+    offsets,
+    property_filters,
+    topics,
+    transaction_metrics,
+)
 from broker_store.broker.pop import ordered, request_modes
 from broker_store.engine.config_files import ConfigReader
 from broker_store.formats.topics import SCHEDULE_TOPIC
@@ -36,10 +44,12 @@ READERS = {
     request_modes.FILE_NAME: ConfigReader(
         request_modes.read_file, without="without it each group pulls", is_needed=True
     ),
-    ordered.FILE_NAME: ConfigReader(
-        ordered.read_file,
-        without="without it messages that were given in order and not acknowledged come again at once",
-        is_needed=True,
+    # Each state is a record of the log too.
+    ordered.FILE_NAME: ConfigReader(ordered.read_file, is_needed=False),
+    deleted_groups.FILE_NAME: ConfigReader(
+        deleted_groups.read_file,
+        without="without it messages that deleted groups had popped may come again to new groups of their "
+        "names",
     ),
     # The .bak may give a right that was withdrawn.
     access.FILE_NAME: ConfigReader(

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from broker_store.broker.offsets import is_outdated
 from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import DamagedStoreError, FormatError
@@ -28,7 +29,15 @@ from broker_store.excerpts import text_excerpt
 from broker_store.formats import config_json, properties
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, SCHEDULE_TOPIC
-from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, Message, PutStatus
+from broker_store.messages import (
+    FINAL,
+    GetRequest,
+    GetResult,
+    GetStatus,
+    Message,
+    MovedOn,
+    PutStatus,
+)
 
 FILE_NAME = "delayOffset.json"
 # Deliveries of one step, so that it takes the loop for a millisecond or two; also the most of one level.
@@ -82,6 +91,10 @@ class Delay:
         self.failures = 0
         self.on_ready: Callable[[], None] = lambda: None
         self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
+        # On a slave that acts for its master: sends records to another broker, and calls the function that it
+        # is given with what became of them
+        self.escape: Callable[[bytes, Callable[[MovedOn], None]], None] | None = None
+        self.keeps_version = False  # the table is a copy of a master's
 
     @property
     def max_level(self) -> int:
@@ -182,6 +195,8 @@ class Delay:
                 level.reading = True
                 return None
             self._deliver(level, result, now_ms)
+            if level.reading:  # it is sent to another broker
+                return None
             if level.retry_ms > now_ms:
                 return level.retry_ms
             size += len(result.body)
@@ -219,7 +234,28 @@ class Delay:
             level.retry_ms = 0 if result.next_offset > level.offset else now_ms + RETRY_MS
             level.offset = max(level.offset, result.next_offset)
             return
-        moved = self._store.appender.put_waited(result.body, result.count, SCHEDULE_TOPIC, FORBIDDEN_TO_SEND)
+        if self.escape is not None:
+            level.reading, offset = True, level.offset
+            self.escape(result.body, lambda moved: self._escaped(level, offset, moved))
+            return
+        self._moved(
+            level,
+            self._store.appender.put_waited(result.body, result.count, SCHEDULE_TOPIC, FORBIDDEN_TO_SEND),
+            now_ms,
+        )
+
+    def _escaped(self, level: _Level, offset: int, moved: MovedOn) -> None:
+        """Count what another broker has stored of what was read at `offset`, unless the level's position was
+        taken from the master since."""
+        level.reading = False
+        if level.offset == offset:
+            self._moved(level, moved, self._clock())
+            if level.done:  # stored elsewhere, so no sync of this log is waited for
+                level.saved, self.dirty = level.done[-1][0], True
+                level.done.clear()
+        self.on_ready()
+
+    def _moved(self, level: _Level, moved: MovedOn, now_ms: int) -> None:
         failed = next((number for number, status in enumerate(moved.statuses) if status not in FINAL), None)
         taken = moved.statuses[:failed]
         delivered = taken.count(PutStatus.PUT_OK)
@@ -280,9 +316,27 @@ class Delay:
                 moved = True
         if not moved:
             return None
-        self.data_version = self.data_version.next(self._clock())
+        if not self.keeps_version:
+            self.data_version = self.data_version.next(self._clock())
         value = self.to_json()
         return lambda: config_json.write(value).encode()
+
+    def take_newer(self, text: str) -> bool:
+        """Take over the positions of another broker of this name unless those here are newer; of tables that
+        are about as new, the greater ones. Return whether any were taken. Raises FormatError."""
+        found, version = read_file(text)
+        own = self.data_version
+        if is_outdated(version, own):
+            return False
+        is_older = version.is_older_than(own)
+        for number, offset in found.items():
+            if 1 <= number <= self.max_level:
+                level = self._levels[number - 1]
+                if not is_older or offset > level.offset:
+                    level.offset = level.saved = offset
+                    level.done.clear()
+        self.data_version, self.dirty = own if is_older else version, True
+        return True
 
     def load(self, text: str) -> None:
         """Take over a delayOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
@@ -298,7 +352,9 @@ class Delay:
         self.data_version = version
         for number, offset in found.items():
             if 1 <= number <= self.max_level:
-                self._levels[number - 1].offset = self._levels[number - 1].saved = max(0, offset)
+                level = self._levels[number - 1]
+                level.offset = level.saved = max(0, offset)
+                level.done.clear()
 
 
 def read_file(text: str) -> tuple[dict[int, int], DataVersion]:

@@ -26,6 +26,7 @@ from broker_store.config.broker import BrokerSettings
 from broker_store.protocol.codes import RequestCode as R
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+TOO_MANY_OF_USER = "too many connections of this user are open (maxPercentOfUser)"
 OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
 WAITED = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_ms}ms, "
@@ -48,6 +49,18 @@ _UNLIMITED = (
     R.UNREGISTER_CLIENT, R.CHECK_CLIENT_CONFIG, R.GET_CONSUMER_LIST_BY_GROUP, R.QUERY_ASSIGNMENT,
     R.SET_MESSAGE_REQUEST_MODE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2,
 )  # fmt: skip
+
+
+# The settings that the limits are made of.
+KEYS = (
+    "brokerFastFailureEnable",
+    "waitTimeMillsInAdminBrokerQueue",
+    "waitTimeMillsInHeartbeatQueue",
+    "waitTimeMillsInLitePullQueue",
+    "waitTimeMillsInPullQueue",
+    "waitTimeMillsInSendQueue",
+    "waitTimeMillsInTransactionQueue",
+)
 
 
 class WaitLimits:

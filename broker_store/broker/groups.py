@@ -16,7 +16,7 @@ from broker_store.errors import DamagedStoreError, FormatError, LimitError
 from broker_store.excerpts import excerpt, text_excerpt
 from broker_store.formats import config_json
 from broker_store.formats.config_json import DataVersion
-from broker_store.formats.names import check_group
+from broker_store.formats.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, check_group
 from broker_store.protocol.command import Command
 
 FILE_NAME = "subscriptionGroup.json"
@@ -26,20 +26,10 @@ MAX_GROUP_BYTES = 16_384
 # whole.
 MAX_FORBIDDEN = 20_000
 
-SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 # A bit of a group's prohibitions for a topic: it may not read (Apache's PermName.INDEX_PERM_READ).
 READ_FORBIDDEN = 1 << 2
-# Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+# The attribute that names the topic whose light topics a group consumes.
+LITE_BIND_TOPIC = "lite.bind.topic"
 
 # The request for which a group is created, and its connection.
 Cause = tuple[Command, ClientChannel]
@@ -168,7 +158,7 @@ class Groups:
         self._max_groups = max_groups
         self.names = group_names() if names is None else names
         self._clock = clock
-        self._auto_create = auto_create
+        self.creates_itself = auto_create  # what a request names
         self._max_auto_created = max_auto_created
         self._table: dict[str, SubscriptionGroup] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -209,7 +199,7 @@ class Groups:
         created for a request.
         """
         group = self._table.get(name)
-        if group is None and (self._auto_create or self.is_system(name)):
+        if group is None and (self.creates_itself or self.is_system(name)):
             self._check_room(f"group {name:.120}", self._max_auto_created)
             group = self.put(SubscriptionGroup(name))
             if cause is not None:
@@ -314,6 +304,15 @@ class Groups:
                 "they connect."
             )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.take(groups, forbidden, version)
+
+    def take(
+        self,
+        groups: Iterable[SubscriptionGroup],
+        forbidden: dict[str, dict[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """Take over groups of a file or of a master. `on_change` is not called."""
         self.data_version = version
         self._forbidden = forbidden
         self._take(groups)

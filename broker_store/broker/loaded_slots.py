@@ -17,7 +17,8 @@ import heapq
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker_store.broker.timer_request import second_of
+from broker_store.broker.timer_request import row_due_ms, second_of
+from broker_store.engine.timer.timed import Timed
 from broker_store.formats import properties, record, timer_log
 from broker_store.formats.timer_wheel import PRECISION_MS
 
@@ -68,6 +69,11 @@ class LoadedSlot:
     def is_empty(self) -> bool:
         return self.is_loaded and not self.waiting and not self.in_hand
 
+    @property
+    def has_begun(self) -> bool:
+        """True if messages of it are delivered, or are being delivered."""
+        return self.delivered > 0 or bool(self.in_hand)
+
     def is_deleted(self, raw: bytes) -> bool:
         """True if a request to delete names the message of this record."""
         if not self.deleted:
@@ -95,6 +101,12 @@ class LoadedSlots:
         """Begin at `read_ms`, with the seconds from there on that hold messages, in ascending order."""
         self.read_ms = read_ms
         self._seconds = list(seconds)
+
+    def clear(self) -> None:
+        """Release all slots; `start` begins again."""
+        self._by_ms.clear()
+        self._seconds.clear()
+        self.loaded = 0
 
     def get(self, slot_ms: int) -> LoadedSlot | None:
         """Return the slot at a time if it is in memory."""
@@ -173,6 +185,17 @@ class LoadedSlots:
         """Add a message to a slot in memory."""
         heapq.heappush(slot.waiting, message)
         self.loaded += 1
+
+    def take(self, slot: LoadedSlot, row: Timed, records: bytes, magic: int, write_ms: int) -> None:
+        """Add a message to a slot in memory, or what a request to delete names; `row` is of `records`."""
+        rolls = bool(magic & timer_log.ROLL)
+        if magic & timer_log.DELETE and not rolls:
+            pairs = record.decode(records, row.record_at, check_crc=False).properties
+            slot.deleted.add(pairs.get(properties.TIMER_DELETE_KEY, ""))
+            return
+        due_ms = slot.slot_ms if rolls else row_due_ms(row, slot.slot_ms)
+        message = WaitingMessage(due_ms, row.log_offset, row.size, write_ms, rolls, row.topic_hash)
+        self.add(slot, message)
 
     def _ahead_ms(self, second: int) -> int:
         slot = self._files.slot(second)

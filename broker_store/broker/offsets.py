@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from broker_store import throttle
+from broker_store.broker.deleted_groups import DeletedGroups
 from broker_store.broker.names import Names
 from broker_store.engine.status import lag_offsets
 from broker_store.errors import DamagedStoreError, FormatError, LimitError
@@ -25,10 +26,20 @@ _SEPARATOR = "@"
 _BROADCAST = lag_offsets.BROADCAST
 # Pairs of a group and a topic. Clients commit for any existing group and topic, and each pair takes half a
 # kilobyte.
-MAX_ENTRIES = 300_000
+MAX_PAIRS = 300_000
 # In the file; Apache's broker ignores both.
 _POPS_INCLUDED = "popsIncluded"
 _LOG_END = "logEnd"  # where the log ended when the file was made
+_GROUP_DELETIONS = "groupDeletions"  # the number of the last deletion of a group that the file includes
+
+
+# How often a master may have saved a table, which raises its version, after its slave took it over last
+RECENT_SAVES = 5
+
+
+def is_outdated(version: DataVersion, own: DataVersion) -> bool:
+    """Return whether a table of another broker of this name is certainly older than the own one."""
+    return (version.state_version, version.counter + RECENT_SAVES) < (own.state_version, own.counter)
 
 
 class TooManyOffsetsError(LimitError):
@@ -59,10 +70,11 @@ class Offsets:
         self,
         *,
         clock: Callable[[], int],
+        max_pairs: int = MAX_PAIRS,
         names: Names | None = None,
         log_end: Callable[[], int] | None = None,
     ):
-        self._clock, self._log_end = clock, log_end
+        self._clock, self._log_end, self.max_pairs = clock, log_end, max_pairs
         self._loaded_log_end: int | None = None  # of the file that was loaded
         self._names = names  # of groups; shared with other tables
         self._table: dict[tuple[str, str], dict[int, int]] = {}
@@ -71,10 +83,14 @@ class Offsets:
         self._groups: dict[str, set[str]] = {}
         self._readers: dict[str, set[str]] = {}  # topic -> groups
         self.data_version = DataVersion(timestamp=clock())
+        self.keeps_version = False  # the table is a copy of a master's
         self.dirty = False
         # The log offset up to which pop checkpoints are in the table (docs/spec/pop.md section 4); None if
         # no group pops.
         self.pops_included: int | None = None
+        # The number of the last deletion of a group that is in the table (deleted_groups.py); None if the
+        # file did not say.
+        self.group_deletions: int | None = 0
         self.on_reset: Callable[[str, str, int, int | None, int], None] = (
             lambda group, topic, queue_id, before, after: None
         )
@@ -101,19 +117,19 @@ class Offsets:
     def commit_broadcast(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store where the slowest client of a broadcasting group pulls. It is only a statistic: skipped when
         the table is full."""
-        if (group + _BROADCAST, topic) in self._table or len(self._table) < MAX_ENTRIES:
+        if (group + _BROADCAST, topic) in self._table or len(self._table) < self.max_pairs:
             self._store(group + _BROADCAST, topic, queue_id, offset)
 
     def check_room(self, group: str, topics: Iterable[str]) -> None:
         """Raise TooManyOffsetsError without room for offsets of a group in all of these topics."""
         new = sum((group, topic) not in self._table for topic in topics)
         count = len(self._table)
-        if new and count + new > MAX_ENTRIES:
+        if new and count + new > self.max_pairs:
             what = (
                 f"no room for offsets of group {group:.120} in {new} more topic{'s' if new > 1 else ''}: "
                 f"all groups together have {count}"
             )
-            raise TooManyOffsetsError(what, count, MAX_ENTRIES)
+            raise TooManyOffsetsError(what, count, self.max_pairs)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._table.get((group, topic))
@@ -216,11 +232,14 @@ class Offsets:
         self.dirty |= bool(lowered)
         return lowered
 
-    def clone(self, source: str, target: str, topic: str) -> None:
-        """Copy the offsets of `source` in a topic to `target`. Raises TooManyOffsetsError."""
+    def clone(self, source: str, target: str, topic: str) -> list[int]:
+        """Copy the offsets of `source` in a topic to `target`, and return their queues. Raises
+        TooManyOffsetsError."""
         self.check_room(target, [topic])
-        for queue_id, offset in self.of(source, topic).items():
+        copied = self.of(source, topic)
+        for queue_id, offset in copied.items():
             self._store(target, topic, queue_id, offset)
+        return list(copied)
 
     def forget_group(self, group: str) -> None:
         for name in (group, group + _BROADCAST):
@@ -245,6 +264,19 @@ class Offsets:
         for topic in deleted:
             self.forget_topic(topic)
         return deleted
+
+    def forget_deleted_groups(self, deleted: DeletedGroups) -> list[str]:
+        """Forget what the file states about groups that were deleted after it was made; return their
+        names."""
+        included = self.group_deletions
+        deleted.go_on_after(included or 0)
+        self.group_deletions = deleted.number
+        groups = (
+            [] if included is None else [name for name in deleted.since(included) if name in self._groups]
+        )
+        for group in groups:
+            self.forget_group(group)
+        return groups
 
     def _forget(self, group: str, topic: str) -> None:
         for outer, inner, names in ((group, topic, self._groups), (topic, group, self._readers)):
@@ -283,13 +315,16 @@ class Offsets:
     def picture(self) -> Callable[[], bytes]:
         """Return a function that makes the file's text from the offsets as they are at its call, in any
         thread."""
-        self.data_version = self.data_version.next(self._clock())
+        if not self.keeps_version:
+            self.data_version = self.data_version.next(self._clock())
         head: dict[str, object] = {"dataVersion": self.data_version.to_json()}
         if self.pops_included is not None:
             head[_POPS_INCLUDED] = self.pops_included
 
         def text() -> bytes:
             self.dirty = False  # first, so that a later change is written by the next save
+            if self.group_deletions is not None:
+                head[_GROUP_DELETIONS] = self.group_deletions  # before the entries, as the next
             if self._log_end is not None:
                 head[_LOG_END] = self._log_end()  # before the entries: a topic may be deleted meanwhile
             return config_json.write_table(
@@ -304,7 +339,7 @@ class Offsets:
         """Take over a consumerOffset.json. Raises DamagedStoreError when it is invalid; then nothing has
         changed."""
         try:
-            found, version, self.pops_included, self._loaded_log_end = read_file(text)
+            found, version, self.pops_included, self._loaded_log_end, self.group_deletions = read_file(text)
         except FormatError as error:
             advice = (
                 "Put a sound copy in its place; without it and its .bak groups begin as their clients decide."
@@ -315,22 +350,41 @@ class Offsets:
             self._store(*entry)
         self.dirty = False
 
+    def take_newer(self, text: str) -> bool:
+        """Take over the offsets of another broker of this name unless those here are newer; of tables that
+        are about as new, the greater ones. Return whether any were taken. Raises FormatError."""
+        found = read_file(text)
+        own = self.data_version
+        if is_outdated(found.version, own):
+            return False
+        is_older = found.version.is_older_than(own)
+        for group, topic, queue_id, offset in found.entries:
+            here = self._table.get((group, topic), {}).get(queue_id)
+            if not is_older or here is None or offset > here:
+                self._store(group, topic, queue_id, offset)
+        self.data_version, self.dirty = own if is_older else found.version, True
+        return True
+
 
 class OffsetFile(NamedTuple):
     """A consumerOffset.json: (group, topic, queue id, offset) of each entry, its version, up to which log
-    offset it includes pop checkpoints, and where the log ended when it was made; None if it does not say."""
+    offset it includes pop checkpoints, where the log ended when it was made, and the number of the last
+    deletion of a group that it includes; None if it does not say."""
 
     entries: list[tuple[str, str, int, int]]
     version: DataVersion
     pops_included: int | None
     log_end: int | None
+    group_deletions: int | None
 
 
 def read_file(text: str) -> OffsetFile:
     """Return what a consumerOffset.json states. Raises FormatError."""
     found = []
     value, table, version = config_json.read_table(text, "offsetTable")
-    included, log_end = (_log_offset(value, name) for name in (_POPS_INCLUDED, _LOG_END))
+    included, log_end, deletions = (
+        _whole(value, name) for name in (_POPS_INCLUDED, _LOG_END, _GROUP_DELETIONS)
+    )
     for key, queues in table.items():
         topic, separator, group = str(key).partition(_SEPARATOR)
         if not separator:
@@ -339,11 +393,11 @@ def read_file(text: str) -> OffsetFile:
             if type(offset) is not int or not -1 << 63 <= offset < 1 << 63:
                 raise FormatError(f"{key}: an offset is an integer of 64 bits", found=text_excerpt(offset))
             found.append((group, topic, queue_id, offset))
-    return OffsetFile(found, version, included, log_end)
+    return OffsetFile(found, version, included, log_end, deletions)
 
 
-def _log_offset(value: Mapping[str, object], name: str) -> int | None:
+def _whole(value: Mapping[str, object], name: str) -> int | None:
     found = value.get(name)
     if found is None or type(found) is int and 0 <= found < 1 << 63:
         return found
-    raise FormatError(f"{name} is an offset of the log", found=text_excerpt(found))
+    raise FormatError(f"{name} is an integer of 0 to 2^63 - 1", found=text_excerpt(found))

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from broker_store.broker.client_channel import ClientChannel
 from broker_store.broker.parked_table import ParkedTable
+from broker_store.broker.shares import Held, Holders, Shares
 
 Queue = tuple[str, int]
 Pull = TypeVar("Pull")  # the server's
@@ -32,6 +33,7 @@ class ParkedPull(Generic[Pull]):
     pull: Pull
     waiting: bool = field(default=False)
     reading: bool = field(default=False)
+    holders: Holders = ()
 
 
 class ParkedPulls(ParkedTable[ParkedPull[Pull]], Generic[Pull]):
@@ -43,16 +45,17 @@ class ParkedPulls(ParkedTable[ParkedPull[Pull]], Generic[Pull]):
         watch: Callable[[str, int], None],
         unwatch: Callable[[str, int], None],
         max_parked: int = 100_000,
+        shares: Shares | None = None,
     ):
-        super().__init__()
+        super().__init__(Held(shares or Shares(), max_parked))
         self._watch = watch
         self._unwatch = unwatch
         self.max_parked = max_parked
         self._queues: dict[Queue, dict[ParkedPull[Pull], None]] = {}
 
     def park(self, parked: ParkedPull[Pull]) -> bool:
-        """Park a pull; False when the table is full."""
-        if self.count >= self.max_parked:
+        """Park a pull; False when the table is full, or the share of a holder."""
+        if self.count >= self.max_parked or self.held.full(parked.holders) is not None:
             return False
         waiting = self._queues.get(parked.queue)
         if waiting is None:

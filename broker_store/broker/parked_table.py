@@ -6,6 +6,8 @@ import heapq
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
+from broker_store.broker.shares import Held, Holders
+
 # Removed requests that may stay in the heap of deadlines before it is made again without them.
 _MAX_STALE = 1_000
 
@@ -15,6 +17,7 @@ class Parked(Protocol):
 
     deadline_ms: int
     waiting: bool
+    holders: Holders  # who holds its place
 
     @property
     def channel(self) -> object:
@@ -28,7 +31,8 @@ class ParkedTable(ABC, Generic[Request]):
     """Requests that wait until a deadline or an event. Deadlines are kept in a heap, so `expired` returns a
     request in the call after its deadline. A subclass keeps them by what they wait for too."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held) -> None:
+        self.held = held
         self._channels: dict[object, set[Request]] = {}
         self._deadlines: list[tuple[int, int, Request]] = []
         self._counter = 0
@@ -38,6 +42,7 @@ class ParkedTable(ABC, Generic[Request]):
     def _add(self, parked: Request) -> None:
         """Add a request that the subclass has taken."""
         parked.waiting = True
+        self.held.take(parked.holders)
         self._channels.setdefault(parked.channel, set()).add(parked)
         self._counter += 1
         heapq.heappush(self._deadlines, (parked.deadline_ms, self._counter, parked))
@@ -49,6 +54,7 @@ class ParkedTable(ABC, Generic[Request]):
 
     def _take_out(self, parked: Request) -> None:
         parked.waiting = False
+        self.held.give(parked.holders)
         self.count -= 1
         self._drop(parked)
         of_channel = self._channels[parked.channel]

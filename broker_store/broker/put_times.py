@@ -51,7 +51,10 @@ class PutTimes:
         if now_ms - self._began_ms >= PERIOD_MS:
             self._last, self._counts, self._began_ms = self._counts, [0] * len(NAMES), now_ms
 
+    def counts(self) -> list[int]:
+        """Return the messages of each range of NAMES."""
+        return list(self._counts if self._last is None else self._last)
+
     def text(self) -> str:
         """Return the counts as Apache writes them: `[<=0ms]:12 [0~10ms]:3 ... `, with a blank at the end."""
-        counts = self._counts if self._last is None else self._last
-        return "".join(f"[{name}]:{count} " for name, count in zip(NAMES, counts, strict=True))
+        return "".join(f"[{name}]:{count} " for name, count in zip(NAMES, self.counts(), strict=True))

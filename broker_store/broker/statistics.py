@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 
+from broker_store.broker.buckets import ApacheHistograms
 from broker_store.broker.flow import Refusals
 from broker_store.broker.group_reads import GroupReads
 from broker_store.broker.put_times import PutTimes
@@ -41,6 +41,13 @@ class _Ticks:
         self.now_ms = now_ms
 
 
+def _keep(samples: list[Sample], sample: Sample, most: int) -> None:
+    """Add a sample, without the oldest of more than `most`."""
+    samples.append(sample)
+    if len(samples) > most:
+        del samples[0]
+
+
 class Meter:
     """Messages and bytes since the start, with past samples. `times` counts reads, where that is used. Times
     are milliseconds."""
@@ -63,10 +70,12 @@ class Meter:
         self.bytes = 0
         self.times = 0
         self._ticks = ticks
-        self._seconds: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_SECONDS)
-        self._tens: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_SECONDS)
-        self._ten_minutes: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_TEN_MINUTES)
-        self._hours: deque[Sample] = deque([(now_ms, 0, 0)], maxlen=KEPT_HOURS)
+        # Lists: a deque takes 760 bytes at least, and each topic has four of them.
+        first = (now_ms, 0, 0)
+        self._seconds: list[Sample] = [first]
+        self._tens: list[Sample] = [first]
+        self._ten_minutes: list[Sample] = [first]
+        self._hours: list[Sample] = [first]
 
     def sample(self, now_ms: int) -> None:
         """Save the counters of now as a sample."""
@@ -77,10 +86,14 @@ class Meter:
         self._remember((now_ms, self.messages, self.bytes))
 
     def _remember(self, sample: Sample) -> None:
-        self._seconds.append(sample)
-        for samples, apart_ms in ((self._tens, 10_000), (self._ten_minutes, 600_000), (self._hours, HOUR_MS)):
+        _keep(self._seconds, sample, KEPT_SECONDS)
+        for samples, apart_ms, most in (
+            (self._tens, 10_000, KEPT_TEN_SECONDS),
+            (self._ten_minutes, 600_000, KEPT_TEN_MINUTES),
+            (self._hours, HOUR_MS, KEPT_HOURS),
+        ):
             if sample[0] - samples[-1][0] >= apart_ms - 500:
-                samples.append(sample)
+                _keep(samples, sample, most)
 
     def rates(self, over_ms: int) -> tuple[float, float]:
         """Return messages and bytes per second over the last `over_ms`, measured up to the last tick. Any
@@ -99,7 +112,7 @@ class Meter:
         begin = self._begin(samples, now_ms, over_ms)
         return self.messages - begin[1], self.bytes - begin[2], (now_ms - begin[0]) / 1000
 
-    def _begin(self, samples: deque[Sample], now_ms: int, over_ms: int) -> Sample:
+    def _begin(self, samples: list[Sample], now_ms: int, over_ms: int) -> Sample:
         """Return the counters `over_ms` before `now_ms`, or at the meter's begin if that is later."""
         from_ms = now_ms - over_ms
         before = None
@@ -136,6 +149,7 @@ class Statistics:
         self.reads_missed = Meter(now_ms, self._ticks)
         self.longest_read_s = 0.0
         self.put_times = PutTimes(now_ms)
+        self.histograms = ApacheHistograms()
         self.timer_enqueued = Meter(now_ms, self._ticks)
         self.timer_delivered = Meter(now_ms, self._ticks)
         self.refusals = Refusals(clock)
@@ -307,6 +321,7 @@ class Statistics:
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
         self._recent.pop(name, None)
+        self.histograms.forget_topic(name)
         for group in self._groups_of.pop(name, ()):
             self._forget_pair(group, name)
             self._forget_side(self._topics_of, group, name)
@@ -325,6 +340,11 @@ class Statistics:
         table[key].discard(other)
         if not table[key]:
             del table[key]
+
+    def midnights(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the messages put and got since the start, at the local midnight before the last one and at
+        the last one; 0 where the broker had not started."""
+        return self._days.yesterday, self._days.today
 
     def days(self) -> dict[str, int]:
         """Return totals at local midnights, from which Apache's tools compute differences: put and got,

@@ -30,6 +30,8 @@ far. After a crash the messages delivered since are delivered again, as by Apach
 two seconds and the time of a sync. A stop in order first delivers the rest of a slot that it has begun, so
 nothing is delivered twice.
 
+What a slave does of this: `timer_role.py`.
+
 A request to delete carries a message's unique key in TIMER_DEL_UNIQKEY and is put in the same slot. A message
 of the slot with that key is dropped if it is not delivered yet. A message that arrives for a slot that is
 over is put in the slot that is delivered now.
@@ -39,32 +41,28 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from broker_store.broker.loaded_slots import LoadedSlot, LoadedSlots, WaitingMessage
+from broker_store.broker.skipped_records import SkippedTimerRecords
 from broker_store.broker.step_pacing import PAUSE_MS, RETRY_MS
 from broker_store.broker.timer_admission import TimerAdmission
 from broker_store.broker.timer_counts import TimerCounts, TimerFacts
-from broker_store.broker.timer_request import rolled, row_due_ms, second_of, wheel_entry
+from broker_store.broker.timer_queue import MAX_BYTES_PER_STEP, TimerQueue
+from broker_store.broker.timer_request import rolled, second_of
+from broker_store.broker.timer_role import TimerRole
 from broker_store.engine.store_protocol import Store
-from broker_store.engine.timer.timed import Timed, read_timed
-from broker_store.engine.timer.timer_files import WheelEntry
-from broker_store.errors import DiskFullError, StoreError
-from broker_store.formats import properties, record, timer_log
-from broker_store.formats.config_json import DataVersion
-from broker_store.formats.java_hash import java_text
+from broker_store.engine.timer.timed import read_timed
+from broker_store.formats import timer_log
 from broker_store.formats.timer_check import TimerCheck
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.timer_wheel import BLANK_SLOTS, PRECISION_MS, WINDOW_SLOTS
 from broker_store.formats.topics import FORBIDDEN_TO_SEND
-from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus, PutStatus
+from broker_store.messages import FINAL, PutStatus
 
 # Limits of one step, so that it takes the loop for a millisecond or two. The next step continues.
-MAX_ENQUEUED_PER_STEP = 128
 MAX_LOADED_PER_STEP = 64
 MAX_DELIVERED_PER_STEP = 128
-MAX_BYTES_PER_STEP = 1 << 20
 
 
 class Timer:
@@ -87,17 +85,25 @@ class Timer:
         self._store, self._clock = store, clock
         self._files = store.timer_files
         self.enabled = enabled
-        self._window_ms = window_ms
         self.admission = TimerAdmission(self._files, clock=clock, enabled=enabled, **limits)
-        self._queue_offset = 0
-        self._delivered_ms = 0  # slots before it were delivered before this start
         self.slots = LoadedSlots(self._files)
+        self._skipped = SkippedTimerRecords(store)
         self._reading = self._watched = False
         self._retry_ms = self._pause_until_ms = 0
         self._changed = False
         self.waiting = TimerCounts(clock)
-        self.data_version = DataVersion()
         self.counts = {"enqueued": 0, "delivered": 0, "rolled": 0, "deleted": 0, "dropped": 0, "failures": 0}
+        self.queue = TimerQueue(
+            store,
+            self.slots,
+            self.waiting,
+            self._skipped,
+            self.counts,
+            clock=clock,
+            window_ms=window_ms,
+        )
+        self.queue.on_read = lambda: self.on_ready()
+        self.role = TimerRole(self._files, self.slots, self.queue, self.waiting, lambda: self.on_ready())
         self.on_ready: Callable[[], None] = lambda: None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_delivered: Callable[[Sequence[tuple[str, int, int]]], None] = lambda stored: None
@@ -112,13 +118,9 @@ class Timer:
         check = self._files.check
         now_ms = self._clock()
         oldest_ms = second_of(now_ms) - (WINDOW_SLOTS - BLANK_SLOTS) * PRECISION_MS
-        self._delivered_ms = max(second_of(check.read_ms), oldest_ms)
-        self.data_version = DataVersion(check.state_version, check.counter, check.timestamp)
-        low, high = self._store.reads.min_offset(TIMER_TOPIC, 0), self._store.reads.max_offset(TIMER_TOPIC, 0)
-        self._queue_offset = max(low, min(self._files.queue_offset, high))
-        first = self._delivered_ms // PRECISION_MS
-        self.slots.start(self._delivered_ms, (second for second, _ in self._files.pending(first)))
-        self.waiting.start(topics, *self._files.count_from(first))
+        delivered_ms = max(second_of(check.read_ms), oldest_ms)
+        self.role.start(check, delivered_ms)
+        self.waiting.start(topics, *self._files.count_from(delivered_ms // PRECISION_MS))
 
     # Steps ----------------------------------------------------------------------------------------
 
@@ -127,28 +129,44 @@ class Timer:
 
         Returns when to call again (ms); None when `on_arrival` or `on_ready` will request it.
         """
-        if self._reading:
+        if self._reading or self.queue.is_reading:
             return None
-        if self._retry_ms > now_ms:
-            return self._retry_ms
-        self._pass(now_ms)
-        self.slots.open_near(now_ms)
-        for work in (self._deliver, self._load, self._enqueue):
+        if self._retries_ms > now_ms:
+            return self._retries_ms
+        if self.role.follows:
+            works: tuple[Callable[[int], None], ...] = (self.queue.step,)
+        else:
+            self._pass(now_ms)
+            self.slots.open_near(now_ms)
+            works = (self._deliver, self._load, self.queue.step)
+        for work in works:
             work(now_ms)
-            if self._reading:
+            if self._reading or self.queue.is_reading:
                 return None
-            if self._retry_ms > now_ms:
-                return self._retry_ms
+            if self._retries_ms > now_ms:
+                return self._retries_ms
+        if self.role.follows and self.role.pass_delivered():
+            return now_ms
         return self._next_ms(now_ms)
 
+    @property
+    def _retries_ms(self) -> int:
+        return max(self._retry_ms, self.queue.retry_ms)
+
     def _next_ms(self, now_ms: int) -> int | None:
-        is_behind = self._queue_offset < self._store.reads.max_offset(TIMER_TOPIC, 0)
-        self._watch(not is_behind)
+        is_behind = self.queue.is_behind
+        if self._watched == is_behind:
+            self._watched = not is_behind
+            (self._store.confirmation.unwatch if is_behind else self._store.confirmation.watch)(
+                TIMER_TOPIC, 0
+            )
         if is_behind:
             return now_ms
         open_ms = self.slots.next_open_ms()
         times = [] if open_ms is None else [open_ms]
         for slot in self.slots.in_order():
+            if self.role.finishes and not slot.has_begun:
+                break
             if not slot.is_loaded:
                 return now_ms
             # An empty slot is passed when its second is over.
@@ -205,31 +223,22 @@ class Timer:
             taken(records, now_ms)
 
     def _take_units(self, slot: LoadedSlot, units: list, following: int, records: list[bytes | None]) -> None:
+        if self.slots.get(slot.slot_ms) is not slot:
+            return  # a slave ended to act meanwhile
         slot.next = following
         here = [(unit, raw) for unit, raw in zip(units, records, strict=True) if raw is not None]
         for unit, raw in zip(units, records, strict=True):
             if raw is None:
-                self._gone("dropped", unit.topic_hash, slot.slot_ms)
+                self._drop(slot, unit)
         joined = b"".join([raw for _, raw in here])
         for (unit, _), row in zip(here, read_timed(joined, len(here)), strict=True):
-            if row.is_sound:
-                self._add(slot, row, joined, unit.magic, unit.write_ms)
+            if self.queue.was_passed(unit, row, slot.slot_ms):
+                self._changed = True
+                self.waiting.remove(unit.topic_hash, slot.slot_ms)
+            elif row.is_sound:
+                self.slots.take(slot, row, joined, unit.magic, unit.write_ms)
             else:
-                self._gone("dropped", unit.topic_hash, slot.slot_ms)
-
-    def _add(self, slot: LoadedSlot, row: Timed, records: bytes, magic: int, write_ms: int) -> None:
-        rolls = bool(magic & timer_log.ROLL)
-        if magic & timer_log.DELETE and not rolls:
-            slot.deleted.add(
-                record.decode(records, row.record_at, check_crc=False).properties.get(
-                    properties.TIMER_DELETE_KEY, ""
-                )
-            )
-            return
-        due_ms = slot.slot_ms if rolls else row_due_ms(row, slot.slot_ms)
-        self.slots.add(
-            slot, WaitingMessage(due_ms, row.log_offset, row.size, write_ms, rolls, row.topic_hash)
-        )
+                self._drop(slot, unit)
 
     # Delivering -----------------------------------------------------------------------------------
 
@@ -237,7 +246,7 @@ class Timer:
         if self._paused_until(now_ms) > now_ms:
             return
         for slot in self.slots.in_order():
-            if slot.slot_ms > now_ms or not slot.is_loaded:
+            if slot.slot_ms > now_ms or not slot.is_loaded or (self.role.finishes and not slot.has_begun):
                 return
             slot.in_hand += self._take_due(slot, now_ms)
             if slot.in_hand:
@@ -272,20 +281,27 @@ class Timer:
         return self._pause_until_ms if self._pause_until_ms <= now_ms + PAUSE_MS else 0
 
     def _put(self, slot: LoadedSlot, records: list[bytes | None], now_ms: int) -> None:
+        if self.slots.get(slot.slot_ms) is not slot:
+            return  # a slave ended to act meanwhile
         due, slot.in_hand = slot.in_hand, []
         self.slots.loaded -= len(due)
         self._changed = True
         goes: list[tuple[WaitingMessage, bytes]] = []
         for each, raw in zip(due, records, strict=True):
             if raw is None:
-                self._gone("dropped", each.topic_hash, slot.slot_ms)
+                self._drop(slot, each)
             elif slot.is_deleted(raw):
                 self._gone("deleted", each.topic_hash, slot.slot_ms)
-            elif each.rolls:
+            elif each.rolls and self.role.escape is None:
                 self._roll(slot, each, raw, now_ms)
             else:
                 goes.append((each, raw))
         if not goes:
+            return
+        if self.role.escape is not None:
+            slot.in_hand, self._reading = [each for each, _ in goes], True
+            self.slots.loaded += len(goes)
+            self.role.escape(goes, functools.partial(self._escaped, slot))
             return
         moved = self._store.appender.put_waited(
             b"".join([raw for _, raw in goes]),
@@ -308,9 +324,26 @@ class Timer:
             self.waiting.note_lateness(late_ms, now_ms)
             self.on_delivered(moved.stored)
 
+    def _escaped(self, slot: LoadedSlot, statuses: Sequence[PutStatus]) -> None:
+        """Count what another broker has stored of what is in hand, from the first on."""
+        self._reading = False
+        if self.slots.get(slot.slot_ms) is slot:
+            now_ms, (sent, slot.in_hand) = self._clock(), (slot.in_hand, [])
+            self.slots.loaded -= len(sent)
+            self._changed = True
+            not_sent = [PutStatus.SERVICE_NOT_AVAILABLE] * (len(sent) - len(statuses))
+            for each, status in zip(sent, [*statuses, *not_sent], strict=True):
+                if status is PutStatus.PUT_OK:
+                    slot.delivered += 1
+                    self._gone("rolled" if each.rolls else "delivered", each.topic_hash, slot.slot_ms)
+                    self.waiting.note_lateness(now_ms - each.due_ms, now_ms)
+                else:
+                    self._not_put(slot, each, status, now_ms)
+        self.on_ready()
+
     def _not_put(self, slot: LoadedSlot, each: WaitingMessage, status: PutStatus, now_ms: int) -> None:
         if status in FINAL:
-            self._gone("dropped", each.topic_hash, slot.slot_ms)
+            self._drop(slot, each)
         else:
             self.counts["failures"] += 1
             self._retry_ms = now_ms + RETRY_MS
@@ -325,102 +358,11 @@ class Timer:
         else:
             self._not_put(slot, each, put.status, now_ms)
 
-    # Enqueueing -----------------------------------------------------------------------------------
-
-    def _enqueue(self, now_ms: int) -> None:
-        def arrived(result: GetResult) -> None:
-            self._reading = False
-            self._take_result(result, self._clock())
-            self.on_ready()
-
-        taken = size = 0
-        while (
-            taken < MAX_ENQUEUED_PER_STEP
-            and size < MAX_BYTES_PER_STEP
-            and self._queue_offset < self._store.reads.max_offset(TIMER_TOPIC, 0)
-        ):
-            begin = self._queue_offset
-            result = self._store.reads.get(
-                GetRequest(TIMER_TOPIC, 0, begin, max_count=MAX_ENQUEUED_PER_STEP - taken), arrived
-            )
-            if result is None:
-                self._reading = True
-                return
-            self._take_result(result, now_ms)
-            if self._retry_ms > now_ms:
-                return
-            taken += self._queue_offset - begin
-            size += len(result.body)
-
-    def _watch(self, watched: bool) -> None:
-        if self._watched != watched:
-            self._watched = watched
-            (self._store.confirmation.watch if watched else self._store.confirmation.unwatch)(TIMER_TOPIC, 0)
-
-    def _take_result(self, result: GetResult, now_ms: int) -> None:
-        if result.status is not GetStatus.FOUND:
-            following = result.skipped_to(self._queue_offset)
-            if following is None:
-                self._retry_ms = now_ms + RETRY_MS
-            else:
-                self._queue_offset = following
-            return
-        found = [(row, self._entry(row, now_ms)) for row in read_timed(result.body, result.count)]
-        entries = [entry for _, entry in found if entry is not None]
-        try:
-            appended, new = self._files.append(entries) if entries else (0, [])
-        except StoreError as error:
-            self.counts["failures"] += 1
-            self._retry_ms = now_ms + RETRY_MS
-            if not isinstance(error, DiskFullError):
-                raise
-            return
-        self._changed = True
-        for slot_s in new:
-            self.slots.begin(slot_s, now_ms)
-        counts: Counter[tuple[bytes, int]] = Counter()
-        for row, entry in found:
-            if entry is None:
-                self.counts["dropped"] += not self._was_delivered(row)
-            elif not appended:
-                break  # the next step puts the rest into the next file
-            else:
-                appended -= 1
-                self._take_up(row, entry, result.body, counts)
-            self._queue_offset += 1
-        for (topic, slot_ms), count in counts.items():
-            self.waiting.add(java_text(topic), slot_ms, count)
-        self.slots.release(now_ms)
-
-    def _was_delivered(self, row: Timed) -> bool:
-        """True if the slot of a message was delivered before its unit was lost."""
-        return (
-            bool(row.is_sound)
-            and row.queue_offset < self._files.taken_again_before
-            and row.out_ms < self._delivered_ms
-        )
-
-    def _entry(self, row: Timed, now_ms: int) -> WheelEntry | None:
-        if self._was_delivered(row):
-            return None
-        return wheel_entry(row, now_ms, self.slots.read_ms, self._window_ms)
-
-    def _take_up(
-        self, row: Timed, entry: WheelEntry, records: bytes, counts: Counter[tuple[bytes, int]]
-    ) -> None:
-        """Count a message that is on the wheel now, and add it to its slot if that is in memory. Collect in
-        `counts`, by topic and slot."""
-        self.counts["enqueued"] += 1
-        slot_ms = entry.slot_s * PRECISION_MS
-        if not entry.magic & timer_log.DELETE or entry.magic & timer_log.ROLL:
-            topic = records[row.topic_at : row.topic_at + row.topic_length]
-            counts[topic, slot_ms] += 1
-            self.waiting.learn_name(row.topic_hash, topic)
-        slot = self.slots.get(slot_ms)
-        if slot is not None:
-            self._add(slot, row, records, entry.magic, entry.write_ms)
-
     # State ----------------------------------------------------------------------------------------
+
+    def _drop(self, slot: LoadedSlot, each: WaitingMessage | timer_log.TimerUnit) -> None:
+        self._skipped.not_delivered(each.log_offset)
+        self._gone("dropped", each.topic_hash, slot.slot_ms)
 
     def _gone(self, what: str, topic_hash: int, slot_ms: int) -> None:
         """Count a message that does not wait any more and was not delivered."""
@@ -431,39 +373,55 @@ class Timer:
     @property
     def has_begun_a_slot(self) -> bool:
         """True if a slot is delivered in part: after a stop now, a start would deliver all of it again."""
-        return any(slot.delivered and not slot.is_empty for slot in self.slots.in_order())
+        return any(slot.has_begun and not slot.is_empty for slot in self.slots.in_order())
 
     def has_delivered(self, queue_offset: int, until_ms: int) -> bool:
         """True if the messages before an offset of the timer topic are delivered, as far as they were due at
         `until_ms`."""
-        is_read = self._queue_offset >= queue_offset and not self._reading
+        is_read = self.queue.offset >= queue_offset and not self._reading and not self.queue.is_reading
         return not self.enabled or (is_read and self.slots.has_delivered(until_ms))
 
     def check(self) -> TimerCheck:
-        """Return the numbers of now, as the answer to GET_TIMER_CHECK_POINT has them."""
-        version = self.data_version
+        """Return the numbers of now."""
+        version, offset = self.role.data_version, self.queue.offset
+        stated = offset if self.queue.until is None else self.queue.until
         return TimerCheck(
             self.slots.read_ms,
             self._files.log_end,
-            self._queue_offset,
-            self._queue_offset,
+            offset,
+            stated,
             version.state_version,
             version.timestamp,
             version.counter,
         )
+
+    def stated(self) -> TimerCheck:
+        """Return the numbers for brokers of this name, as the answer to GET_TIMER_CHECK_POINT has them.
+
+        A master states what a power cut leaves it, so that what it loses does not count as delivered. A slave
+        has delivered elsewhere.
+        """
+        check = self.check()
+        saved = self._files.check
+        if self.role.follows or self.role.escape is not None or not saved.read_ms:
+            saved = check
+        return saved._replace(read_ms=min(saved.read_ms, self.queue.undelivered_ms()))
 
     def capture(self, *, ending: bool = False) -> None:
         """Save the numbers of now as soon as the log is synced as far. With `ending` an empty slot counts as
         delivered."""
         if not self.enabled:
             return
-        self._pass(self._clock())
+        if not self.role.follows:
+            self._pass(self._clock())
         slot = self.slots.get(self.slots.read_ms)
         ends_slot = ending and slot is not None and slot.delivered > 0 and slot.is_empty
-        if not self._changed and not ends_slot:
+        has_changed = self._changed or self.queue.has_changed or self.role.has_changed
+        if not has_changed and not ends_slot:
             return
-        self._changed = False
-        self.data_version = self.data_version.next(self._clock())
+        self._changed = self.queue.has_changed = self.role.has_changed = False
+        if not self.role.follows:
+            self.role.data_version = self.role.data_version.next(self._clock())
         check = self.check()
         if ends_slot:
             check = check._replace(read_ms=self.slots.read_ms + PRECISION_MS)
@@ -483,11 +441,11 @@ class Timer:
             waiting=waiting.messages,
             hours=waiting.hours,
             topics=waiting.topics,
-            not_enqueued=max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self._queue_offset),
+            not_enqueued=max(0, self._store.reads.max_offset(TIMER_TOPIC, 0) - self.queue.offset),
             due=sum(sum(each.due_ms <= now_ms for each in slot.waiting) for slot in due),
             overdue_ms=max(0, now_ms - oldest_ms),
             late_ms=self.waiting.recent_lateness_ms(now_ms),
             read_ms=self.slots.read_ms,
-            queue_offset=self._queue_offset,
+            queue_offset=self.queue.offset,
             **self.counts,
         )

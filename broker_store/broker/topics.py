@@ -170,7 +170,7 @@ class Topics:
         revive_queues: int = 8,
     ):
         self._clock = clock
-        self._auto_create = auto_create
+        self.creates_itself = auto_create  # what a request names
         self._max_auto_created = max_auto_created
         self._max_topics = max_topics
         self._table: dict[str, TopicConfig] = {}
@@ -282,7 +282,7 @@ class Topics:
         NameError_ for a bad name, TooManyTopicsError over the limit.
         """
         check_topic(name)
-        if default_topic == AUTO_CREATE_TOPIC and not self._auto_create:
+        if default_topic == AUTO_CREATE_TOPIC and not self.creates_itself:
             return None
         model = self._table.get(default_topic)
         if model is None or not model.perm & PERM_INHERIT or not self._may_be_created(name):
@@ -372,9 +372,14 @@ class Topics:
             )
 
     def _changed(self, configs: Sequence[TopicConfig]) -> None:
-        self.data_version = self.data_version.next(self._clock())
-        self.dirty = True
+        self.renew_version()
         self.on_change(configs)
+
+    def renew_version(self, state_version: int | None = None) -> None:
+        """Give the table a new version: a name server takes no registration with one that it has.
+        `state_version` is the epoch of the master, in controller mode."""
+        self.data_version = self.data_version.next(self._clock(), state_version)
+        self.dirty = True
 
     # Persistence
 
@@ -408,6 +413,10 @@ class Topics:
                 "found again."
             )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
+        self.take(configs, version)
+
+    def take(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
+        """Take over topics of a file or of a master. `on_change` is not called."""
         self.data_version = version
         self._take(configs)
 

@@ -52,6 +52,10 @@ class TransactionMetrics:
     def count(self, topic: str) -> int:
         return self._counts.get(topic, (0, 0))[0]
 
+    def counts(self) -> list[tuple[str, int]]:
+        """Return the topics that had halves, each with its count."""
+        return [(topic, count) for topic, (count, _) in self._counts.items()]
+
     def picture(self) -> Callable[[], bytes] | None:
         """Return a function that makes the file's text as of now; None without a change."""
         if self._changes == self._saved_changes:

@@ -21,6 +21,7 @@ from broker_store.client.errors import (
     RequestTimeout,
 )
 from broker_store.client.handling import GiveUp, RetryLater
+from broker_store.client.link import tls_context
 from broker_store.client.message import Outgoing, ReceivedMessage, SendReceipt
 from broker_store.client.places import FilePlaces, Places
 from broker_store.client.pop_consumer import PopConsumer, PoppedMessage
@@ -61,4 +62,5 @@ __all__ = [
     "TopicRoute",
     "TransactionProducer",
     "read_credentials",
+    "tls_context",
 ]

@@ -12,13 +12,14 @@ Others may have made the change by then; the call can be repeated without harm.
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from broker_store.access.signatures import Credentials
 from broker_store.client.errors import AnswerError, NoRouteError
 from broker_store.client.message import ReceivedMessage, decode_messages
-from broker_store.client.session import MASTER_ID, Session
+from broker_store.client.session import Session
 from broker_store.errors import FieldError, NotFoundError
 from broker_store.formats.message_id import decode_offset_id
 from broker_store.formats.names import check_group, check_topic, retry_topic
@@ -29,7 +30,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import write_header
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.offset_bodies import ConsumeOffsets, QueueOffsets
-from broker_store.protocol.route_bodies import ClusterInfo, TopicRoute
+from broker_store.protocol.route_bodies import MASTER_ID, ClusterInfo, TopicRoute
 from broker_store.protocol.topic_bodies import TopicConfig
 
 ADMIN_TIMEOUT_S = 10.0
@@ -38,7 +39,8 @@ LAST_TIMESTAMP = (1 << 63) - 1
 
 
 class Admin:
-    """`timeout` (seconds) bounds each request. With `credentials` each request is signed."""
+    """`timeout` (seconds) bounds each request. With `credentials` each request is signed; with `tls`
+    (`tls_context`) each connection has TLS."""
 
     def __init__(
         self,
@@ -46,8 +48,9 @@ class Admin:
         *,
         timeout: float = ADMIN_TIMEOUT_S,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
-        self._session = Session(nameservers, timeout=timeout, credentials=credentials)
+        self._session = Session(nameservers, timeout=timeout, credentials=credentials, tls=tls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,8 +77,7 @@ class Admin:
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return the settings of a broker by Apache's names."""
         answer = await self._session.ask(address, RequestCode.GET_BROKER_CONFIG)
-        lines = answer.body.decode("utf-8", "replace").splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
+        return table_bodies.decode_properties(answer.body)
 
     async def ask(
         self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
@@ -147,11 +149,12 @@ class Admin:
             stats |= offset_bodies.decode_topic_stats(answer.body)
         return dict(sorted(stats.items()))
 
-    async def groups_of_topic(self, topic: str) -> list[str]:
-        """Return the groups that consume or consumed a topic."""
+    async def groups_of_topic(self, topic: str, route: TopicRoute | None = None) -> list[str]:
+        """Return the groups that consume or consumed a topic. Its `route` is fetched if it is not given."""
         fields = write_header(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
         groups: set[str] = set()
-        for address in await self._masters_of(topic):
+        masters = await self._masters_of(topic) if route is None else _masters_in(route)
+        for address in masters:
             answer = await self._session.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, fields)
             groups |= set(_json_object(answer.body).get("groupList", []))
         return sorted(groups)
@@ -314,14 +317,17 @@ class Admin:
         return found
 
     async def _masters_of(self, topic: str) -> list[str]:
-        route = await self._session.fetch_route(topic)
-        return [broker.addresses[MASTER_ID] for broker in route.brokers if MASTER_ID in broker.addresses]
+        return _masters_in(await self._session.fetch_route(topic))
 
     async def _masters_of_group(self, group: str, topic: str | None) -> list[str]:
         try:
             return await self._masters_of(topic or retry_topic(group))
         except NoRouteError:
             return await self._masters(None, None)
+
+
+def _masters_in(route: TopicRoute) -> list[str]:
+    return [broker.addresses[MASTER_ID] for broker in route.brokers if MASTER_ID in broker.addresses]
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -142,6 +142,7 @@ class Producer(_Blocking[producer.Producer]):
     __init__ = _made_as(producer.Producer)
 
     send = _waiting(producer.Producer.send)
+    send_again = _waiting(producer.Producer.send_again)
     send_batch = _waiting(producer.Producer.send_batch)
     send_many = _waiting(producer.Producer.send_many)
     send_oneway = _waiting(producer.Producer.send_oneway)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 from broker_store.client.errors import ConnectionLost, RequestTimeout
-from broker_store.errors import ProtocolError
+from broker_store.errors import PeerError, ProtocolError
+from broker_store.protocol import host_port
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import MAX_FRAME_BYTES, encode_frame
+from broker_store.protocol.tls import ClientCertificate, client_context
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +26,8 @@ OnRequest = Callable[[Command, "Link"], None]
 
 # Above this much unsent data `drained` waits.
 HIGH_WATER_BYTES = 1 << 20
+# Nothing came for so long after a request: the network may have forgotten the connection.
+FORGOTTEN_S = 10.0
 _OPAQUE_MASK = 0x7FFFFFFF
 
 
@@ -37,6 +43,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
+        self._asked_s: float | None = None  # when the first request was written after something came
         self._writable = asyncio.Event()
         self._writable.set()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -49,6 +56,7 @@ class Link(asyncio.Protocol):
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        self._asked_s = None
         try:
             commands = self._connection.receive(data)
         except ProtocolError as error:
@@ -109,6 +117,8 @@ class Link(asyncio.Protocol):
         self.write(command)
         future: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[opaque] = future
+        if self._asked_s is None:
+            self._asked_s = self._loop.time()
         timer = self._loop.call_later(timeout, self._time_out, opaque, command.code, timeout)
         try:
             return await future
@@ -129,6 +139,11 @@ class Link(asyncio.Protocol):
             future.set_exception(
                 RequestTimeout(f"{self.address} did not answer request {int(code)} in {timeout:g} s")
             )
+        if self._asked_s is not None and self._loop.time() - self._asked_s >= FORGOTTEN_S:
+            transport = self._open_transport()
+            if transport is not None:  # the next request opens another
+                log.warning("nothing comes from %s on this connection, closing it", self.address)
+                transport.abort()
 
     async def close(self) -> None:
         """End the connection after what was written has left, within a second."""
@@ -140,13 +155,31 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
 
-async def open_link(address: str, on_request: OnRequest, timeout: float) -> Link:
+def tls_context(
+    authorities: str | None = None,
+    *,
+    certificate: str | None = None,
+    key: str | None = None,
+    key_password: str = "",
+) -> ssl.SSLContext:
+    """Return what clients need as `tls`. `authorities` is a file in PEM, one of whose certificates must have
+    signed the server's. Without it any certificate is accepted, as by Apache's clients: that protects against
+    readers, not against impostors. `certificate` and `key` are files in PEM for servers that ask clients for
+    one (tls.server.need.client.auth); without `key` both are in one file. Raises OSError, and ValueError for
+    files without what is needed."""
+    own = ClientCertificate(certificate, key or certificate, key_password) if certificate else None
+    return client_context(None if authorities is None else Path(authorities).read_text("ascii"), own)
+
+
+async def open_link(
+    address: str, on_request: OnRequest, timeout: float, tls: ssl.SSLContext | None = None
+) -> Link:
     """Connect. Raises ConnectionLost."""
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout):
-            _, link = await loop.create_connection(lambda: Link(address, on_request), host, port)
+            _, link = await loop.create_connection(lambda: Link(address, on_request), host, port, ssl=tls)
     except TimeoutError:
         raise ConnectionLost(f"no connection to {address} within {timeout:g} s") from None
     except OSError as error:
@@ -157,7 +190,7 @@ async def open_link(address: str, on_request: OnRequest, timeout: float) -> Link
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`. Raises ConnectionLost: addresses come from servers
     too."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConnectionLost(f"{address!r:.60} is no address, expected host:port")
-    return host.strip("[]"), int(port)
+    try:
+        return host_port.split_address(address)
+    except PeerError as error:
+        raise ConnectionLost(str(error)) from None

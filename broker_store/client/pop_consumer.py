@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -72,7 +73,8 @@ class PopConsumer:
 
     `invisible_s` is for how long a message is invisible to the group, `consume_from` where a group without an
     offset begins: "first" or "last". `timeout` (seconds) bounds each request; for a pop with `wait_s` the
-    wait is added. With `credentials` each request is signed.
+    wait is added. With `credentials` each request is signed; with `tls` (`tls_context`) each connection has
+    TLS.
     """
 
     def __init__(
@@ -86,13 +88,16 @@ class PopConsumer:
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
         if consume_from not in ("first", "last"):
             raise MisuseError(f'consume_from must be "first" or "last", not {consume_from!r:.40}')
         self.group = check_group(group)
         self.invisible_s, self.in_order = invisible_s, in_order
         self._init_mode = _FROM_FIRST if consume_from == "first" else _FROM_LAST
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout, credentials=credentials)
+        self._session = Session(
+            nameservers, client_id=client_id, timeout=timeout, credentials=credentials, tls=tls
+        )
         self._reader = QueueReader(self._session, group)
         self._back = SendBack(self._session, self._reader, group, None)
         self._turns = itertools.count()

@@ -19,6 +19,7 @@ TBW102, which create the topic if they are allowed to.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -70,7 +71,8 @@ class Producer:
     """Sends for a producer group.
 
     `timeout` (seconds) bounds each send with all its attempts. `trace` writes a record of each message that
-    was sent to RMQ_SYS_TRACE_TOPIC, for Apache's tools. With `credentials` each request is signed.
+    was sent to RMQ_SYS_TRACE_TOPIC, for Apache's tools. With `credentials` each request is signed;
+    with `tls` (`tls_context`) each connection has TLS.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Producer:
         client_id: str | None = None,
         trace: bool = False,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
         self.group = check_group(group)
         self._timeout = timeout
@@ -91,6 +94,7 @@ class Producer:
             client_id=client_id,
             timeout=timeout,
             credentials=credentials,
+            tls=tls,
             heartbeat=self._heartbeat,
             handlers=self._handlers(),
         )
@@ -99,7 +103,7 @@ class Producer:
         self._keys = UniqueKeys(local_address())
         self._tracer = (
             tracing.Tracer(
-                lambda: Producer(self._session.nameservers, tracing.GROUP, credentials=credentials),
+                lambda: Producer(self._session.nameservers, tracing.GROUP, credentials=credentials, tls=tls),
                 self._keys.make,
                 self.group,
             )
@@ -189,6 +193,14 @@ class Producer:
             kind = tracing.HALF if sys_flag else tracing.DELAYED if message.waits else tracing.NORMAL
             self._tracer.sent(receipt, message, began_ms, kind, traced_region(fields))
         return receipt
+
+    async def send_again(self, message: ReceivedMessage) -> SendReceipt:
+        """Send a message that was received to its topic once more, with its id, tag, keys and all other
+        properties. Raises ClientError, FormatError."""
+        pairs = dict(message.properties)
+        unique_key = pairs.setdefault(property_format.UNIQUE_KEY, self._keys.make())
+        encoded = property_format.encode(pairs).decode()
+        return await self._send(message.record.topic, Outgoing(message.body), encoded, unique_key)
 
     async def send_counted(
         self,

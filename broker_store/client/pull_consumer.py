@@ -12,6 +12,7 @@ the offsets of the group.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable
 from typing import Self
 
@@ -27,7 +28,8 @@ MAX_COUNT = 32
 
 class PullConsumer:
     """Reads for a consumer group. `timeout` (seconds) bounds each request; for a pull with `wait_ms` the wait
-    is added. With `credentials` each request is signed."""
+    is added. With `credentials` each request is signed; with `tls` (`tls_context`) each connection has
+    TLS."""
 
     def __init__(
         self,
@@ -37,9 +39,12 @@ class PullConsumer:
         timeout: float = REQUEST_TIMEOUT_S,
         client_id: str | None = None,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
         self.group = check_group(group)
-        self._session = Session(nameservers, client_id=client_id, timeout=timeout, credentials=credentials)
+        self._session = Session(
+            nameservers, client_id=client_id, timeout=timeout, credentials=credentials, tls=tls
+        )
         self._reader = QueueReader(self._session, group)
 
     async def __aenter__(self) -> Self:

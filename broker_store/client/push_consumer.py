@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -82,16 +83,14 @@ class PushConsumer:
 
     `model`: "clustering", where the members share the messages, or "broadcasting", where each gets all.
     `consume_from`: where a group begins that has no offset yet: "last", "first", or a time, as an aware
-    datetime or in milliseconds since 1970. (A queue that still holds its very first message begins there in
-    any case, as Apache's broker decides.)
+    datetime or in milliseconds since 1970. (A queue with its first message begins there in any case.)
     `concurrency`: how many handlers run at once; an orderly consumer runs one for each of its queues, plain
-    functions still in at most so many threads.
-    `max_retries`: how often a message is delivered again before it goes to the dead letters. None: the
-    number in the group's settings at the broker (16), or without limit for an orderly consumer, as in Java.
+    functions still in at most so many threads. `max_retries`: how often a message is delivered again before
+    it goes to the dead letters. None: the number in the group's settings at the broker (16), or without limit
+    for an orderly consumer, as in Java.
     `places`: storage for the offsets of a broadcasting consumer, for example FilePlaces; None: each start
     begins at `consume_from`. `read_ahead`: how much of a queue is read before it is handled.
-    `timeout`: seconds for one request to a broker. `credentials`: each request is signed with them.
-    `trace`: write records of each message that was handled to RMQ_SYS_TRACE_TOPIC, for Apache's tools.
+    `timeout`: seconds for one request to a broker. `credentials`, `tls`, `trace`: as for Producer.
     """
 
     def __init__(
@@ -110,6 +109,7 @@ class PushConsumer:
         client_id: str | None = None,
         trace: bool = False,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
         if model not in (CLUSTERING, BROADCASTING):
             raise MisuseError(f"model {model!r} must be {CLUSTERING} or {BROADCASTING}")
@@ -141,6 +141,7 @@ class PushConsumer:
             client_id=client_id,
             timeout=timeout,
             credentials=credentials,
+            tls=tls,
             heartbeat=self._heartbeat,
             handlers=handlers,
         )
@@ -222,7 +223,7 @@ class PushConsumer:
 
     def _trace_producer(self) -> Producer:
         session = self._session
-        return Producer(session.nameservers, tracing.GROUP, credentials=session.credentials)
+        return Producer(session.nameservers, tracing.GROUP, credentials=session.credentials, tls=session.tls)
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,13 +13,13 @@ import random
 from typing import NamedTuple
 
 from broker_store.client.errors import ClientError, NoRouteError
-from broker_store.client.session import MASTER_ID, Session
+from broker_store.client.session import Session
 from broker_store.errors import MisuseError
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import check_topic
 from broker_store.formats.topics import AUTO_CREATE_TOPIC, PERM_INHERIT, PERM_WRITE
 from broker_store.protocol.message_queue import MessageQueue
-from broker_store.protocol.route_bodies import TopicRoute
+from broker_store.protocol.route_bodies import MASTER_ID, TopicRoute
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ import itertools
 import logging
 import os
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from broker_store.protocol.client_bodies import Heartbeat
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION, Command
 from broker_store.protocol.headers import write_header
-from broker_store.protocol.route_bodies import BrokerData, TopicRoute
+from broker_store.protocol.route_bodies import MASTER_ID, BrokerData, TopicRoute
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,6 @@ REQUEST_TIMEOUT_S = 3.0
 CONNECT_TIMEOUT_S = 3.0
 ROUTE_INTERVAL_S = 30.0
 HEARTBEAT_INTERVAL_S = 30.0
-MASTER_ID = 0
 
 # Answers a request of a broker, at once or later; None is no answer.
 RequestHandler = Callable[[Command], Command | None | Coroutine[Any, Any, Command | None]]
@@ -79,7 +79,7 @@ def local_address() -> str:
 class Session:
     """A session with name servers and brokers.
 
-    With `credentials` each request is signed.
+    With `credentials` each request is signed; with `tls` (`tls_context`) each connection has TLS.
     `heartbeat` returns the heartbeat for brokers; None: none is sent. `handlers` answer requests of brokers,
     by code.
     """
@@ -91,6 +91,7 @@ class Session:
         client_id: str | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
         heartbeat: Callable[[], Heartbeat] | None = None,
         handlers: Mapping[int, RequestHandler] | None = None,
     ):
@@ -98,6 +99,7 @@ class Session:
         self.client_id = client_id or make_client_id()
         self.timeout = timeout
         self.credentials = credentials
+        self.tls = tls
         self.routes: dict[str, TopicRoute] = {}
         self._heartbeat = heartbeat
         self._handlers = dict(handlers or {})
@@ -170,7 +172,7 @@ class Session:
             if link is None or link.closed:
                 if self._closed:
                     raise ConnectionLost("this client was closed")
-                link = await open_link(address, self._answer_request, CONNECT_TIMEOUT_S)
+                link = await open_link(address, self._answer_request, CONNECT_TIMEOUT_S, self.tls)
                 self._links[address] = link
                 if address in self._beaten:
                     # The server may have restarted since it got the last heartbeat.

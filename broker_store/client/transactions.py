@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import inspect
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from broker_store.access.signatures import Credentials
@@ -88,6 +89,7 @@ class TransactionProducer(Producer):
         client_id: str | None = None,
         trace: bool = False,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
         if not callable(check):
             raise MisuseError(
@@ -97,7 +99,13 @@ class TransactionProducer(Producer):
         self._held = 0
         self._is_full = False
         super().__init__(
-            nameservers, group, timeout=timeout, client_id=client_id, trace=trace, credentials=credentials
+            nameservers,
+            group,
+            timeout=timeout,
+            client_id=client_id,
+            trace=trace,
+            credentials=credentials,
+            tls=tls,
         )
 
     def _handlers(self) -> dict[int, RequestHandler]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker_store.config.acting import ActingSettings
 from broker_store.config.checks import address_list, json_with, request_list, topic_name
-from broker_store.config.setting import INT_MAX, Checked, setting
+from broker_store.config.metrics import MetricsSettings
+from broker_store.config.setting import INT_MAX, setting
+from broker_store.config.tls import TlsClientSettings
 from broker_store.errors import ConfigError
 from broker_store.formats.topics import TRACE_TOPIC
 
 
 @dataclass(frozen=True)
-class BrokerSettings(Checked):
+class BrokerSettings(MetricsSettings, TlsClientSettings, ActingSettings):
     """The settings that the broker and its server get."""
 
     broker_name: str = setting(
@@ -45,29 +48,18 @@ class BrokerSettings(Checked):
         "where RocketMQ 5 clients connect, by gRPC; 0 opens no such port; a key of Apache's proxy",
         high=65535,
     )
-    tls_cert_path: str = setting(
-        "tlsCertPath",
-        "",
-        "path",
-        "certificate of the gRPC port, PEM; without one the broker makes its own; a key of Apache's proxy",
-    )
-    tls_key_path: str = setting(
-        "tlsKeyPath",
-        "",
-        "path",
-        "the key of that certificate, PEM without a password; a key of Apache's proxy",
-    )
     broker_permission: int = setting(
-        "brokerPermission", 6, "bits", "4 read, 2 write: masks the permissions of every topic", high=7
+        "brokerPermission", 6, "bits", "4 read, 2 write: masks each topic's permissions", high=7, live=True
     )
     auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable", True, "", "whether a send to an unknown topic creates it"
+        "autoCreateTopicEnable", True, "", "whether a send to an unknown topic creates it", live=True
     )
     auto_create_subscription_group: bool = setting(
         "autoCreateSubscriptionGroup",
         True,
         "",
         "whether an unknown consumer group is created at its first request",
+        live=True,
     )
     default_topic_queue_nums: int = setting(
         "defaultTopicQueueNums", 8, "queues", "most queues of a topic that a send creates", low=1, high=1024
@@ -83,9 +75,10 @@ class BrokerSettings(Checked):
         True,
         "",
         "whether replies to requests are also stored, besides being sent to the requester",
+        live=True,
     )
     reject_transaction_message: bool = setting(
-        "rejectTransactionMessage", False, "", "whether halves of transactions are refused"
+        "rejectTransactionMessage", False, "", "whether halves of transactions are refused", live=True
     )
     transaction_time_out: int = setting(
         "transactionTimeOut",
@@ -123,6 +116,7 @@ class BrokerSettings(Checked):
         "",
         "whether a retry topic that is subscribed with SQL92 is filtered by the expression for the topic a "
         "message came from",
+        live=True,
     )
     filter_data_clean_time_span: int = setting(
         "filterDataCleanTimeSpan",
@@ -157,7 +151,11 @@ class BrokerSettings(Checked):
         low=1,
     )
     recall_message_enable: bool = setting(
-        "recallMessageEnable", False, "", "whether a producer may recall a timer message before its time"
+        "recallMessageEnable",
+        False,
+        "",
+        "whether a producer may recall a timer message before its time",
+        live=True,
     )
     allow_recall_when_broker_not_writeable: bool = setting(
         "allowRecallWhenBrokerNotWriteable", True, "", "whether it may while brokerPermission forbids sends"
@@ -167,6 +165,7 @@ class BrokerSettings(Checked):
         False,
         "",
         "whether a topic may have message.type=MIXED; else such a change is refused",
+        live=True,
     )
     trace_topic_enable: bool = setting(
         "traceTopicEnable", False, "", "whether the topic for message traces is created at start"
@@ -175,7 +174,7 @@ class BrokerSettings(Checked):
         "msgTraceTopicName", TRACE_TOPIC, "", "the name of that topic", check=topic_name
     )
     trace_on: bool = setting(
-        "traceOn", True, "", "the value of TRACE_ON in each message, which clients follow"
+        "traceOn", True, "", "the value of TRACE_ON in each message, which clients follow", live=True
     )
     region_id: str = setting("regionId", "DefaultRegion", "", "the value of MSG_REGION in each message")
     long_polling_enable: bool = setting(
@@ -183,12 +182,19 @@ class BrokerSettings(Checked):
         True,
         "",
         "whether a pull that finds nothing waits for a message as long as its client allows",
+        live=True,
     )
     short_polling_time_mills: int = setting(
-        "shortPollingTimeMills", 1000, "ms", "how long it waits when long polling is off", low=1, high=60_000
+        "shortPollingTimeMills",
+        1000,
+        "ms",
+        "how long it waits when long polling is off",
+        low=1,
+        high=60_000,
+        live=True,
     )
     lite_pull_message_enable: bool = setting(
-        "litePullMessageEnable", True, "", "whether lite pull consumers may pull"
+        "litePullMessageEnable", True, "", "whether lite pull consumers may pull", live=True
     )
     enable_broadcast_offset_store: bool = setting(
         "enableBroadcastOffsetStore",
@@ -227,6 +233,7 @@ class BrokerSettings(Checked):
         low=10_000,
         high=60_000,
         clamp=True,
+        live=True,
     )
     register_broker_timeout_mills: int = setting(
         "registerBrokerTimeoutMills", 24_000, "ms", "how long a registration may take", low=100, high=600_000
@@ -238,6 +245,7 @@ class BrokerSettings(Checked):
         "how often committed offsets are saved: after a crash later messages are delivered again",
         low=100,
         high=600_000,
+        live=True,
     )
     channel_expired_timeout: int = setting(
         "channelExpiredTimeout",
@@ -247,16 +255,15 @@ class BrokerSettings(Checked):
         low=1000,
     )
     notify_consumer_ids_changed_enable: bool = setting(
-        "notifyConsumerIdsChangedEnable",
-        True,
-        "",
-        "whether a group's members are notified at once when one joins or leaves",
-    )
+        "notifyConsumerIdsChangedEnable", True, "",
+        "whether a group's members are notified at once when one joins or leaves", live=True,
+    )  # fmt: skip
     broker_fast_failure_enable: bool = setting(
         "brokerFastFailureEnable",
         True,
         "",
         "whether a request that waited longer than the limit of its kind is answered SYSTEM_BUSY",
+        live=True,
     )
     wait_time_mills_in_send_queue: int = setting(
         "waitTimeMillsInSendQueue",
@@ -264,6 +271,7 @@ class BrokerSettings(Checked):
         "ms",
         "how long a send may wait after others, for its group or for its connection to read",
         low=1,
+        live=True,
     )
     wait_time_mills_in_pull_queue: int = setting(
         "waitTimeMillsInPullQueue",
@@ -271,18 +279,29 @@ class BrokerSettings(Checked):
         "ms",
         "how long a pull may wait before it is handled; parked time does not count",
         low=1,
+        live=True,
     )
     wait_time_mills_in_lite_pull_queue: int = setting(
-        "waitTimeMillsInLitePullQueue", 5000, "ms", "the same for a light pull", low=1
+        "waitTimeMillsInLitePullQueue", 5000, "ms", "the same for a light pull", low=1, live=True
     )
     wait_time_mills_in_heartbeat_queue: int = setting(
-        "waitTimeMillsInHeartbeatQueue", 31_000, "ms", "how long a heartbeat may wait", low=1
+        "waitTimeMillsInHeartbeatQueue", 31_000, "ms", "how long a heartbeat may wait", low=1, live=True
     )
     wait_time_mills_in_transaction_queue: int = setting(
-        "waitTimeMillsInTransactionQueue", 3000, "ms", "how long the end of a transaction may wait", low=1
+        "waitTimeMillsInTransactionQueue",
+        3000,
+        "ms",
+        "how long the end of a transaction may wait",
+        low=1,
+        live=True,
     )
     wait_time_mills_in_admin_broker_queue: int = setting(
-        "waitTimeMillsInAdminBrokerQueue", 5000, "ms", "how long a request of the tools may wait", low=1
+        "waitTimeMillsInAdminBrokerQueue",
+        5000,
+        "ms",
+        "how long a request of the tools may wait",
+        low=1,
+        live=True,
     )
     send_thread_pool_queue_capacity: int = setting(
         "sendThreadPoolQueueCapacity",
@@ -318,6 +337,7 @@ class BrokerSettings(Checked):
         "so many of the pops read messages that came again first, the others read them last",
         low=0,
         high=100,
+        live=True,
     )
     default_message_request_mode: str = setting(
         "defaultMessageRequestMode",
@@ -367,6 +387,16 @@ class BrokerSettings(Checked):
         high=1_000_000,
         ours=True,
     )
+    max_percent_of_user: int = setting(
+        "maxPercentOfUser",
+        50,
+        "%",
+        "how much of each total (connections, waiting requests) one user may have, with access control; 100 "
+        "is no limit",
+        low=1,
+        high=100,
+        ours=True,
+    )
     max_topics: int = setting(
         "maxTopics",
         50_000,
@@ -386,6 +416,10 @@ class BrokerSettings(Checked):
         high=200_000,
         ours=True,
     )
+    max_offsets: int = setting(
+        "maxOffsets", 300_000, "pairs", "the same bound for pairs of a group and a topic with offsets", low=0,
+        high=3_000_000, ours=True,
+    )  # fmt: skip
     max_auto_created_topics: int = setting(
         "maxAutoCreatedTopics",
         5000,
@@ -458,6 +492,3 @@ class BrokerSettings(Checked):
                 "true",
                 "needs authenticationEnabled=true: without a signature any client may state any name",
             )
-        if bool(self.tls_cert_path) != bool(self.tls_key_path):
-            key = "tlsKeyPath" if self.tls_cert_path else "tlsCertPath"
-            raise ConfigError(key, "", "expected a path: certificate and key are set together")

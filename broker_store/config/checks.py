@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from urllib.parse import urlsplit
+
+Network = IPv4Network | IPv6Network
 
 
 def topic_name(value: str) -> str | None:
@@ -23,6 +28,62 @@ def address_list(value: str) -> str | None:
     return None
 
 
+def networks(value: str) -> tuple[Network, ...]:
+    """Return the addresses and networks of a list, joined by commas. Raises ValueError."""
+    return tuple(ip_network(part) for part in map(str.strip, value.split(",")) if part)
+
+
+METRIC_FAMILIES = ("ours", "apache", "exporter")
+
+
+def metric_names(value: str) -> str | None:
+    """Check a list of families of metrics."""
+    names = [name.strip() for name in value.split(",")]
+    if not set(names) <= set(METRIC_FAMILIES):
+        return f"expected some of {', '.join(METRIC_FAMILIES)}, joined by commas"
+    return None
+
+
+def otlp_endpoint(value: str) -> str | None:
+    """Check the address of a receiver of OpenTelemetry, and that the packages for it are installed."""
+    if not value:
+        return None
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError as error:
+        return f"expected a URL: {error}"
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        return "expected http://host:port/path or https://host:port/path, without a user"
+    if parts.query or parts.fragment or parts.path in ("", "/"):
+        return "expected a path, mostly /v1/metrics, and nothing after it"
+    if not all(
+        map(_is_installed, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http", "requests"))
+    ):
+        return "needs the packages of requirements-otlp.txt: pip install 'headpond[otlp]'"
+    return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
+
+
+def network_list(value: str) -> str | None:
+    """Check a list of addresses and networks."""
+    try:
+        networks(value)
+    except ValueError as error:
+        return f"expected addresses or networks, several joined by a comma: {error}"
+    return None
+
+
+# What deploy/broker.conf.example has in place of passwords
+PLACEHOLDER = "REPLACE-ME"
+
+
 def json_with(*names: str) -> Callable[[str], str | None]:
     """Return the check of a setting that has JSON with these texts, or nothing."""
 
@@ -34,9 +95,11 @@ def json_with(*names: str) -> Callable[[str], str | None]:
         except (ValueError, RecursionError):
             given = None
         texts = [given.get(name) for name in names] if isinstance(given, dict) else [None]
-        if all(isinstance(text, str) and text.strip() for text in texts):
-            return None
-        return "expected JSON: {" + ", ".join(f'"{name}": ".."' for name in names) + "}"
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            return "expected JSON: {" + ", ".join(f'"{name}": ".."' for name in names) + "}"
+        if any(isinstance(text, str) and text.startswith(PLACEHOLDER) for text in texts):
+            return f"it has a password of the example ({PLACEHOLDER}..), which others know: write your own"
+        return None
 
     return check
 

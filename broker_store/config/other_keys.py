@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Why a setting that requires further copies stops the start: nothing else would show that there is only one.
-ONE_COPY = "this broker keeps one copy and has no replication yet"
+# Why a setting that requires more of replication than there is stops the start: nothing else would show it.
+FIXED_ROLES = "here a slave copies its master's log, and roles are fixed"
 
 ELSEWHERE = {
     "transactions": "an op record is written in the turn that ends its transactions; transaction metrics "
@@ -14,10 +14,9 @@ ELSEWHERE = {
     "the log is synced",
     "pop": "pop records are written at once and read by one step on the loop; the end of a block of pops in "
     "order is always reported",
-    "replication": "a send is acknowledged from one copy, and these ask for no other; replication comes in "
-    "an issue "
-    "of its own",
-    "metrics": "metrics are served at /metrics of the dashboard",
+    "replication": "masters and slaves have the roles that brokerRole or the controller gives them",
+    "metrics": "metrics are served at /metrics of the dashboard, and sent by OpenTelemetry to "
+    "metricsOtlpEndpoint",
 }
 
 # Reason -> Apache's keys that change nothing here. Their values are not checked.
@@ -45,7 +44,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "serverSelectorThreads serverWorkerThreads "
         "disableCallbackExecutor disableNettyWorkerGroup serverNettyWorkerGroupEnable "
         "useEpollNativeSelector enableFastChannelEventProcess "
-        "asyncSendEnable asyncLearner"
+        "asyncSendEnable"
     ),
     "sends under way are bounded by sendThreadPoolQueueCapacity": (
         "maxAsyncPutMessageRequests enableNetWorkFlowControl startAcceptSendRequestTimeStamp"
@@ -71,11 +70,6 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed "
         "flushConsumeQueueLeastPages wakeFlushWhenPutMessage "
         "flushLeastPagesWhenWarmMapedFile warmMapedFileEnable"
-    ),
-    "there is no off-heap buffer to commit from": (
-        "commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog "
-        "wakeCommitWhenPutMessage transientStorePoolSize "
-        "fastFailIfNoBufferInStorePool"
     ),
     "files are mapped on use and swapped by the kernel": (
         "mappedFileSwapEnable commitLogForceSwapMapInterval commitLogSwapMapInterval "
@@ -119,16 +113,10 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "configManagerVersion"
     ),
     ELSEWHERE["replication"]: (
-        "haListenPort haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize "
-        "haMaxGapNotInSync haMaxTimeSlaveNotCatchup "
         "haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength "
-        "enableAutoInSyncReplicas slaveTimeout slaveReadEnable offsetCheckInSlave syncFromLastFile "
+        "enableAutoInSyncReplicas offsetCheckInSlave "
         "syncMasterFlushOffsetWhenStartup "
-        "syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod "
-        "checkSyncStateSetPeriod brokerElectionPriority "
-        "brokerHeartbeatInterval brokerNotActiveTimeoutMillis controllerAddr "
-        "controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup "
-        "sendHeartbeatTimeoutMillis skipPreOnline lockInStrictMode replicasPerDiskPartition "
+        "lockInStrictMode replicasPerDiskPartition "
         "haServerAddr brokerIP2 forwardTimeout compatibleWithOldNameSrv isBrokerContainer "
         "isInBrokerContainer "
         "logicalDiskSpaceCleanForciblyThreshold consumerFallbehindThreshold "
@@ -200,7 +188,7 @@ WITHOUT_EFFECT_BY_REASON: dict[str, str] = {
         "timerStopEnqueue"
     ),
     "not served by this name server": (
-        "needWaitForService waitSecondsForService notifyMinBrokerIdChanged enableControllerInNamesrv "
+        "needWaitForService waitSecondsForService enableControllerInNamesrv "
         "enableAllTopicList enableTopicList unRegisterBrokerQueueCapacity productEnvName clusterTest "
         "clientRequestThreadPoolNums "
         "defaultThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity"
@@ -210,31 +198,21 @@ WITHOUT_EFFECT: dict[str, str] = {
     key: reason for reason, keys in WITHOUT_EFFECT_BY_REASON.items() for key in keys.split()
 }
 
-# Values of acting keys that ask for more than they get here, without anything being acknowledged for it: the
-# start says so.
-NOTED = {
-    (
-        "brokerRole",
-        "SLAVE",
-    ): "this broker refuses sends and copies from no master; what its store holds is served as it is"
-}
-
 _AUTH = "org.apache.rocketmq.auth."
 _ONE_WAY = "there are no plug-ins for access control; leave it out"
 
 # Key -> (values that are fine, why any other is refused). These would be missed unseen, or make a store we
 # cannot read.
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "transientStorePoolEnable": (
-        ("false",),
-        "the transient store pool (commit from an off-heap buffer) comes with replication, later",
-    ),
     "aclEnable": (
         ("false",),
         "the access control of version 4 is not there; set authenticationEnabled and authorizationEnabled, "
-        "and make its accounts as users",
+        "and import its accounts with manage.py access import",
     ),
-    "migrateAuthFromV1Enabled": (("false",), "accounts of plain_acl.yml are not imported at a start"),
+    "migrateAuthFromV1Enabled": (
+        ("false",),
+        "accounts of plain_acl.yml are not imported at a start, but by manage.py access import",
+    ),
     "authenticationProvider": (
         ("", _AUTH + "authentication.provider.DefaultAuthenticationProvider"),
         _ONE_WAY,
@@ -264,7 +242,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ),
         "each request is checked with either of Apache's strategies; there is no other",
     ),
-    "useTLS": (("false",), "only the gRPC port has TLS; put a TLS proxy in front of the broker port"),
+    "useTLS": (("false",), "set tls.server.mode for the ports, tls.enable for connections to name servers"),
     "timerPrecisionMs": (
         ("1000",),
         "a timer wheel has a slot for each second; messages of a wheel with another precision would be "
@@ -273,36 +251,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "storeType": (("default",), "only the file store is there, not RocksDB"),
     "rocksdbCQDoubleWriteEnable": (("false",), "only the file store is there, not RocksDB"),
     "enableDLegerCommitLog": (("false",), "a DLedger commit log has another format"),
-    "inSyncReplicas": (
-        ("1",),
-        f"{ONE_COPY}, so a send would be acknowledged before that many have it; set 1 or leave it out",
-    ),
-    "minInSyncReplicas": (
-        ("1",),
-        f"{ONE_COPY}, so sends would be taken with fewer in step than required; set 1 or leave it out",
-    ),
-    "totalReplicas": (("1",), f"{ONE_COPY}; set 1 or leave it out"),
+    "totalReplicas": (("1",), f"{FIXED_ROLES}; set 1 or leave it out"),
     "allAckInSyncStateSet": (
         ("false",),
-        f"{ONE_COPY}, so no other's acknowledgement can be waited for; set false or leave it out",
+        f"{FIXED_ROLES}: inSyncReplicas says how many must have a send; set false or leave it out",
     ),
-    "enableSlaveActingMaster": (
-        ("false",),
-        f"{ONE_COPY}, so no slave can take over from it; set false or leave it out",
-    ),
-    "enableRemoteEscape": (
-        ("false",),
-        f"{ONE_COPY}, so no slave can forward its messages; set false or leave it out",
-    ),
-    "haMasterAddress": (("",), f"{ONE_COPY}: it would copy nothing from that master; leave it out"),
-    "duplicationEnable": (
-        ("false",),
-        f"{ONE_COPY}: its log is not a duplicate of another's; set false or leave it out",
-    ),
-    "enableControllerMode": (
-        ("false",),
-        f"{ONE_COPY}, and no controller can elect it; set false or leave it out",
-    ),
+    "duplicationEnable": (("false",), f"{FIXED_ROLES}; set brokerRole=SLAVE for a copy"),
+    "fetchControllerAddrByDnsLookup": (("false",), "controllerAddr has the addresses themselves"),
     "enableLmq": (("false",), "light message queues are not supported"),
     "enableMultiDispatch": (("false",), "light message queues are not supported"),
     "messageStorePlugIn": (("",), "there are no store plug-ins"),

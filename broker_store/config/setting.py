@@ -19,7 +19,8 @@ class Setting:
     refused.
 
     `check` returns why a value is wrong, None if it is not. `ours` marks keys that Apache does not have. The
-    value of a `secret` key is in no text and no answer.
+    value of a `secret` key is in no text and no answer. A `live` key may be changed while a process runs
+    (`config/live.py`).
     """
 
     key: str
@@ -32,6 +33,7 @@ class Setting:
     check: Callable[[Any], str | None] | None = None
     ours: bool = False
     secret: bool = False
+    live: bool = False
 
 
 # Shown in place of a secret value.

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker_store.config.other_keys import ONE_COPY
-from broker_store.config.setting import INT_MAX, Checked, setting
+from broker_store.config.controller import ControllerSettings
+from broker_store.config.replication import SLAVE, ReplicationSettings
+from broker_store.config.setting import INT_MAX, setting
 from broker_store.errors import ConfigError
 
 QUEUE_UNIT_BYTES = 20
@@ -36,17 +37,8 @@ def delay_levels_ms(levels: str) -> tuple[int, ...]:
     return tuple(int(word[:-1]) * unit_ms[word[-1]] for word in levels.split())
 
 
-def _role(value: str) -> str | None:
-    if value == "SYNC_MASTER":
-        return (
-            f"{ONE_COPY}: it would answer before a slave has the message; set ASYNC_MASTER to "
-            f"acknowledge from this copy alone"
-        )
-    return None
-
-
 @dataclass(frozen=True)
-class StoreSettings(Checked):
+class StoreSettings(ReplicationSettings, ControllerSettings):
     """The settings that the store engine gets."""
 
     store_path_root_dir: Path = setting(
@@ -76,6 +68,14 @@ class StoreSettings(Checked):
         "the size it was created with",
         low=QUEUE_UNIT_BYTES,
         high=INT_MAX // QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES,
+    )
+    max_mapped_files: int = setting(
+        "maxMappedFiles",
+        0,
+        "files",
+        "most files of the store that are mapped; at this limit the files of idle queues are unmapped, 8 KiB "
+        "each. 0: a thirty-second part of the memory that the process may use, at least 1,024 files",
+        ours=True,
     )
     max_hash_slot_num: int = setting(
         "maxHashSlotNum",
@@ -140,6 +140,60 @@ class StoreSettings(Checked):
         low=100,
         high=3_600_000,
     )
+    transient_store_pool_enable: bool = setting(
+        "transientStorePoolEnable",
+        False,
+        "",
+        "whether the log is appended in buffers of this process and copied to its files a moment later: only "
+        "with ASYNC_FLUSH and a master. A send is answered before that, so a kill of the process loses the "
+        "last acknowledged messages (Store > Crash shows how many)",
+    )
+    transient_store_pool_size: int = setting(
+        "transientStorePoolSize",
+        5,
+        "buffers",
+        "how many there are, each of mappedFileSizeCommitLog; memory is taken as they fill",
+        low=2,
+        high=1024,
+    )
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(
+        "fastFailIfNoBufferInStorePool",
+        False,
+        "",
+        "whether a message that needs a new log file is refused while all buffers are in use, in place of a "
+        "file without a buffer; sends are refused as busy in both cases",
+    )
+    commit_interval_commit_log: int = setting(
+        "commitIntervalCommitLog",
+        200,
+        "ms",
+        "how often a buffer is copied to its file, if no append does it earlier",
+        low=1,
+        high=1000,
+    )
+    commit_commit_log_least_pages: int = setting(
+        "commitCommitLogLeastPages",
+        4,
+        "pages of 4 KiB",
+        "how much must be appended to be copied before commitCommitLogThoroughInterval has passed",
+        low=0,
+        high=INT_MAX,
+    )
+    commit_commit_log_thorough_interval: int = setting(
+        "commitCommitLogThoroughInterval",
+        200,
+        "ms",
+        "after so long all that is appended is copied; with the interval above, how long a consumer may wait "
+        "for a message, and what a kill loses",
+        low=1,
+        high=1000,
+    )
+    wake_commit_when_put_message: bool = setting(
+        "wakeCommitWhenPutMessage",
+        True,
+        "",
+        "whether an append wakes the thread that copies, so that commitCommitLogLeastPages act at once",
+    )
     sync_flush_timeout: int = setting(
         "syncFlushTimeout",
         5000,
@@ -169,6 +223,7 @@ class StoreSettings(Checked):
         "hours of the day",
         "when expired files are deleted, host's time zone, several joined by ;",
         check=_hours,
+        live=True,
     )
     clean_resource_interval: int = setting(
         "cleanResourceInterval",
@@ -218,6 +273,7 @@ class StoreSettings(Checked):
         "most files deleted in one round, so that the disk is not busy with deletion alone",
         low=1,
         high=1000,
+        live=True,
     )
     check_crc_on_recover: bool = setting(
         "checkCRCOnRecover",
@@ -304,16 +360,6 @@ class StoreSettings(Checked):
         low=100,
         high=60_000,
     )
-    broker_role: str = setting(
-        "brokerRole",
-        "ASYNC_MASTER",
-        "",
-        "ASYNC_MASTER acknowledges from this broker's copy alone; a SLAVE refuses sends, and copies "
-        "from no master; SYNC_MASTER, which waits for a "
-        "slave, is refused until there is replication",
-        choices=("ASYNC_MASTER", "SLAVE"),
-        check=_role,
-    )
     accept_damage: bool = setting(
         "acceptDamage",
         False,
@@ -343,6 +389,34 @@ class StoreSettings(Checked):
                 self.max_index_num,
                 f"an index file would have {index_bytes} bytes, Apache maps at most {INT_MAX}",
             )
+        if self.transient_store_pool_enable:
+            why = "the transient store pool is for a master with flushDiskType=ASYNC_FLUSH"
+            if self.flush_disk_type != "ASYNC_FLUSH":
+                raise ConfigError(
+                    "transientStorePoolEnable",
+                    "true",
+                    f"{why}: with {self.flush_disk_type} a send is answered when it is on the disk; set "
+                    f"one of the two",
+                )
+            if self.enable_controller_mode:
+                raise ConfigError(
+                    "transientStorePoolEnable",
+                    "true",
+                    f"{why}, and enableControllerMode makes slaves of masters; set one of the two",
+                )
+            if self.broker_role == SLAVE:
+                raise ConfigError(
+                    "transientStorePoolEnable",
+                    "true",
+                    f"{why}: a slave copies its master's log into its files; leave it out for a SLAVE",
+                )
+            if self.enable_controller_mode:
+                raise ConfigError(
+                    "transientStorePoolEnable",
+                    "true",
+                    f"{why}: a slave copies its master's log into its files, and a controller may make a "
+                    f"slave of this broker; leave it out in controller mode",
+                )
         if "," in str(self.store_path_commit_log):
             raise ConfigError(
                 "storePathCommitLog",

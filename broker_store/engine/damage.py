@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.start.ends import EndsFile
 from broker_store.engine.store_state import StoreState
 

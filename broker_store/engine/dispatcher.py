@@ -23,6 +23,7 @@ twice.
     DELAYED_RECORD      compute its delivery time, which is its tags code        the kernel goes on
     QUEUE_HOLE          the record is not the next of its queue                  recovery decides (`on_hole`)
     OTHER_UNIT          the queue has another unit at that number                recovery decides (`on_other`)
+    QUEUE_AGAIN         a copied log begins the queue again                      StoreError: the copy ends
     BAD_RECORD          no good record begins here                               recovery decides (`on_bad`),
                                                                                  else DamagedStoreError
 """
@@ -37,7 +38,7 @@ from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import MAX_QUEUE_ID
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.errors import DamagedStoreError, FormatError, NameError_
+from broker_store.errors import DamagedStoreError, FormatError, NameError_, StoreError
 from broker_store.formats import names, queue_unit, record
 from broker_store.kernels import context as c
 from broker_store.kernels.dispatch import catch_up, dispatch
@@ -87,6 +88,9 @@ class Dispatcher(Generic[Q]):
         self._delays.array[: len(delay_levels_ms)] = delay_levels_ms
         context.view[c.DELAYS], context.view[c.DELAY_COUNT] = self._delays.address, len(delay_levels_ms)
         self._file: MappedFile  # that DISPATCH_* describe, from `start_at` on
+        # What a running store does at a hole; None: it ends with an error. A copied log begins in the middle
+        # of its queues.
+        self.on_hole: Callable[[Q, int], None] | None = None
 
     @property
     def dispatched(self) -> int:
@@ -118,7 +122,7 @@ class Dispatcher(Generic[Q]):
     def settle(self, stopped: int) -> None:
         """Handle what a dispatch stopped for, and call it again until it is done."""
         while stopped != c.DONE:
-            self._go_on(stopped, None)
+            self._go_on(stopped, self.on_hole)
             stopped = dispatch(self._context.address)
 
     def catch_up(
@@ -180,6 +184,13 @@ class Dispatcher(Generic[Q]):
             self.compute_tags_code(self._file, at)
         elif stopped == c.QUEUE_HOLE and on_hole is not None:
             on_hole(self._queues.by_row(view[c.STOPPED_QUEUE]), record_in(self._file, at).queue_offset)
+        elif stopped == c.QUEUE_AGAIN:
+            found = record_in(self._file, at)
+            raise StoreError(
+                f"topic {found.topic} was deleted at the master and made again before this slave deleted it: "
+                f"its queue {found.queue_id} begins again at {at:,} of the log. Start the slave with an "
+                f"empty store"
+            )
         elif stopped == c.BAD_RECORD:
             raise DamagedStoreError(
                 "no good record begins here, though the log goes on after it: queues and index "

@@ -37,7 +37,7 @@ from broker_store.engine.disk.region import Region
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.write_path import WritePath
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.end_sums import index_ends, queue_change
 from broker_store.engine.start.ends import EndsFile
@@ -109,7 +109,7 @@ class LogFlusher:
     def step(self, now_ms: int) -> bool:
         # The count first: what is synced below then covers at least as many.
         stored = self._stored()
-        wrote, flushed = self._log.wrote, self._log.flushed
+        wrote, flushed = self._log.committed, self._log.flushed
         if wrote <= flushed:
             return False
         started = time.perf_counter()
@@ -156,8 +156,12 @@ class RoundFlusher:
         self.position: int | None = None  # the P of the last stamp
         self.last_duration_ms: float | None = None  # of the last round
         self._due: _Due | None = None  # captured, and waits for the log
+        self.is_pressed = False  # set by the loop: sync all queues now, so that they can be unmapped
 
     def step(self, now_ms: int) -> bool:
+        if self.is_pressed:
+            self.is_pressed = False
+            self._queues.sync()
         self._sync_full()
         if now_ms - self._last_round_ms < self._interval_ms:
             return False
@@ -230,8 +234,7 @@ class RoundFlusher:
         if position == self.position:
             return False
         started = time.perf_counter()
-        for queue in self._queues.unsynced():
-            queue.sync()
+        self._queues.sync()
         self._index.sync()
         try:
             self._record(position, due.changed)

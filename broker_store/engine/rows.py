@@ -63,16 +63,19 @@ class Rows:
     def __init__(self, width: int):
         self._width = width
         self._blocks: list[np.ndarray] = []
+        self._view: memoryview  # of the last block; those of its rows are slices, which share what it holds
+        self._address = 0
         self._count = 0
 
     def add(self) -> tuple[int, Row]:
         """Return (number, row) of a new row of zeros."""
         block, place = divmod(self._count, _ROWS_PER_BLOCK)
         if block == len(self._blocks):
-            self._blocks.append(np.zeros(_ROWS_PER_BLOCK * self._width, dtype=np.int64))
-        array = self._blocks[block]
+            array = np.zeros(_ROWS_PER_BLOCK * self._width, dtype=np.int64)
+            self._blocks.append(array)
+            self._view, self._address = memoryview(array), array.ctypes.data
         start = place * self._width
-        row = Row(memoryview(array)[start : start + self._width], array.ctypes.data + start * 8)
+        row = Row(self._view[start : start + self._width], self._address + start * 8)
         self._count += 1
         return self._count - 1, row
 
@@ -174,6 +177,25 @@ class WriterContext:
             )
             found += (address + places * (c.Q_WORDS * 8)).tolist()
         return found
+
+    def idle_queues(self, most: int) -> list[int]:
+        """Return the addresses of at most `most` queue rows with a mapped file and without units that are not
+        on the disk, those with the oldest last message first."""
+        found: list[np.ndarray] = []
+        for rows, address in self._queue_rows.tables():
+            following = rows[:, c.Q_DISPATCHED]
+            places = np.flatnonzero(
+                ((rows[:, c.Q_FILE_ADDRESS] != 0) | (rows[:, c.Q_READ_ADDRESS] != 0))
+                & (following == rows[:, c.Q_FLUSHED])
+                & (following == rows[:, c.Q_NEXT])
+                & (rows[:, c.Q_LEFT] == 0)
+            )
+            ages = rows[places, c.Q_LAST_MS]
+            found.append(np.stack((ages, address + places * (c.Q_WORDS * 8))))
+        if not found:
+            return []
+        both = np.concatenate(found, axis=1)
+        return both[1, np.argsort(both[0], kind="stable")[:most]].tolist()
 
     def changed_ends(self) -> list[tuple[int, int]]:
         """Return (address, next unit) of queue rows whose next unit is not the recorded one

@@ -11,8 +11,8 @@
     start/opening.py   a start, with its recovery        store_parts    how the parts are made
 
 Everything here is for the loop's thread, unless a docstring says otherwise. `open` and `close` may run in
-another thread as long as nothing else is called meanwhile. A put with ASYNC_FLUSH may be answered at
-once, one with SYNC_FLUSH when `confirmed` has reached its `log_end` (docs/durability.md section 2).
+another thread as long as nothing else is called meanwhile. A put may be answered when `confirmed` has reached
+its `log_end` (docs/durability.md section 2).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from broker_store.engine.config_files import DIRECTORY, Take, read_sound
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.inspect_disk import InspectDisk
 from broker_store.engine.disk.lock import StoreLock
+from broker_store.engine.log.log_copy import LogCopy, take_role
 from broker_store.engine.queue.topic_removal import remove_topic
 from broker_store.engine.retention.cleaning import Cleaning
 from broker_store.engine.start.opening import Opening
@@ -88,6 +89,7 @@ class MessageStore:
         self.rebuilding, self.timer_files = parts.rebuilding, parts.timer_files
         self.cleaning, self.tombstones = Cleaning(parts), parts.tombstones
         self.status = StoreStatus(parts, self.cleaning)
+        self.copy: LogCopy | None = None  # of a slave, from `start` on
         self.rejects_sends: str | None = None  # the flag for which sends are refused before they are put
         # The thread that opens and closes.
         self._records = records  # of starts, None where none are kept
@@ -135,13 +137,13 @@ class MessageStore:
         if self.state != "recovering" or self.report.state != "done":
             raise MisuseError("start() comes after open()")
         if settings.inspect:
-            # No message is taken and no file deleted, so no worker is needed.
+            # No worker is needed: no message is taken.
             parts.state.enter("running")
             parts.state.set_flag("inspect", "the store was opened for inspection")
             return
+        parts.append_to_buffers()
         self._workers.start()
-        if settings.broker_role == "SLAVE":
-            parts.state.set_flag("slave", "the broker's role is SLAVE")
+        self.copy = take_role(settings, parts)
         parts.state.enter("running")
 
     def close(self) -> None:
@@ -157,7 +159,7 @@ class MessageStore:
         if was_running and not state.has_failed:
             try:
                 self.log.sync(self.log.wrote)
-                parts.confirmation.flushed(self.log.flushed)
+                parts.confirmation.finish(self.log.flushed)
                 is_recorded = parts.round_flusher.finish(self._clock())
                 parts.timer_files.step(self._clock())
                 # Without room for the record of ends `abort` stays, and the next start scans everything.
@@ -200,13 +202,11 @@ class MessageStore:
         parts.confirmation.expire(now_ms)
         parts.reads.tick(now_ms)
         parts.write_path.tick(now_ms)
-        if now_ms >= parts.appender.busy_until_ms:
-            parts.state.clear_flag("page_cache_busy")
+        parts.host.clear_flags(now_ms >= parts.appender.busy_until_ms)
         parts.index.adopt_prepared()
         parts.live.publish()
 
     # State and flags
-
     def _refuse(self, refusal: PutStatus | None, rejects_sends: str | None) -> None:
         self._parts.appender.refusal, self.rejects_sends = refusal, rejects_sends
 

@@ -27,12 +27,16 @@ from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.rebuilding import IndexRebuilding
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.appender_host import AppenderHost
+from broker_store.engine.log.buffer_pool import BufferPool
 from broker_store.engine.log.commit_log import CommitLog
+from broker_store.engine.log.committer import LogCommitter
 from broker_store.engine.log.confirmation import Confirmation
+from broker_store.engine.log.record_ends import RecordEnds
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.log.store_times import StoreTimes
 from broker_store.engine.log.write_path import WritePath
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queues import ConsumeQueues
+from broker_store.engine.queue.queue_maps import default_limit
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
 from broker_store.engine.retention.retention import Retention
@@ -44,8 +48,10 @@ from broker_store.engine.start.unproved import Unproved
 from broker_store.engine.status.live_publisher import LivePublisher
 from broker_store.engine.store_state import StoreState
 from broker_store.engine.timer.timer_files import TimerFiles
+from broker_store.errors import ConfigError
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.kernels import context as c
+from broker_store.memory_limit import memory_limit
 from broker_store.messages import PutStatus
 
 
@@ -83,8 +89,13 @@ class StoreParts:
         self.context = context = WriterContext()
         self.log = CommitLog(disk, log_path, settings.mapped_file_size_commit_log, context, is_sync)
         self.queues = ConsumeQueues(
-            disk, root / "consumequeue", settings.mapped_file_size_consume_queue, context
+            disk,
+            root / "consumequeue",
+            settings.mapped_file_size_consume_queue,
+            context,
+            settings.max_mapped_files or default_limit(memory_limit().bytes),
         )
+        disk.kept_maps = self.queues.maps.limit // 2
         self.index = HashIndex(disk, root / "index", geometry, context, clock)
         self.dispatcher = Dispatcher(context, self.log, self.queues, self.index, settings.delay_levels_ms)
         self.write_path = WritePath(clock)
@@ -95,6 +106,7 @@ class StoreParts:
             self.dispatcher,
             self.write_path,
             self.state,
+            RecordEnds(self.log, settings.max_message_size),
             is_sync=is_sync,
             timeout_ms=settings.sync_flush_timeout,
             clock=clock,
@@ -124,9 +136,18 @@ class StoreParts:
         self.timer_files = TimerFiles(
             disk, root, settings.mapped_file_size_timer_log, lambda: self.log.flushed
         )
+        self.committer: LogCommitter | None = None  # the committer's thread
+        if settings.transient_store_pool_enable:
+            self.committer = LogCommitter(
+                self.log,
+                lambda: context.view[c.STORED_COUNT],
+                self.confirmation.log_committed,
+                least_pages=settings.commit_commit_log_least_pages,
+                thorough_ms=settings.commit_commit_log_thorough_interval,
+            )
         self.log_flusher = LogFlusher(  # the flusher's thread
             self.log,
-            lambda: context.view[c.STORED_COUNT],
+            self._committed_messages,
             self.confirmation.log_flushed,
             self.write_path,
         )
@@ -180,3 +201,28 @@ class StoreParts:
             self.state,
             self.confirmation,
         )
+
+    def _committed_messages(self) -> int:
+        """Return how many messages of this run are in the files of the log at least. Any thread."""
+        return self.context.view[c.STORED_COUNT] if self.committer is None else self.committer.messages
+
+    def append_to_buffers(self) -> None:
+        """Append from now on to buffers of a pool, where the settings have one. Before there are other
+        threads. Raises ConfigError when this process may not use so much memory."""
+        settings, committer, limit = self.settings, self.committer, memory_limit()
+        if committer is None:
+            return
+        size, count = settings.mapped_file_size_commit_log, settings.transient_store_pool_size
+        if size * count > limit.bytes:
+            raise ConfigError(
+                "transientStorePoolSize",
+                count,
+                f"{count} buffers of {size:,} bytes (mappedFileSizeCommitLog) are more than the "
+                f"{limit.bytes:,} bytes that this process may use ({limit.source}); make one of the two "
+                f"smaller",
+            )
+        fails_fast = settings.fast_fail_if_no_buffer_in_store_pool
+        self.log.take_pool(BufferPool(size, count, fails_fast=fails_fast))
+        committer.messages = self.context.view[c.STORED_COUNT]
+        self.confirmation.need_commit()
+        self.appender.confirm_later()

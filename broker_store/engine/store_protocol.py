@@ -21,6 +21,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.log.appender import Appender
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.confirmation import Confirmation
+from broker_store.engine.log.log_copy import LogCopy
 from broker_store.engine.log.write_path import WritePath
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.read.reads import Reads
@@ -43,9 +44,11 @@ class Store(Protocol):
     status: StoreStatus  # positions, files, why puts are refused
     timer_files: TimerFiles
     write_path: WritePath  # how long the steps of a put take, sampled
-    # The flag for which sends are refused before they are put: "slave" or "page_cache_busy". Read for each
-    # send.
+    # The flag for which sends are refused before they are put: "slave", "page_cache_busy" or "no_buffer".
+    # Read for each send.
     rejects_sends: str | None
+
+    copy: LogCopy | None  # of a slave that has started
 
     @property
     def confirmed(self) -> int:

@@ -19,8 +19,13 @@ from broker_store.engine.status.store_state import Flag
 from broker_store.messages import PutStatus
 
 # A broker refuses sends while one of these is set, before it puts them.
-_REJECTING_FLAGS = ("slave", "page_cache_busy")
+_REJECTING_FLAGS = ("slave", "page_cache_busy", "no_buffer")
 _BLOCKING_FLAGS = ("closed", "slave", "sync_failed", "disk_full", "no_room", "dispatch_failed", "inspect")
+# Puts have another status while one of these is set; the store stays running.
+_REFUSING_FLAGS = {
+    "slaves_missing": PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+    "page_cache_busy": PutStatus.OS_PAGE_CACHE_BUSY,
+}
 _OPEN = ("running", "read_only")
 
 
@@ -42,7 +47,7 @@ class StoreState:
     @property
     def is_writable(self) -> bool:
         """True if puts are taken now."""
-        return self.value == "running" and "page_cache_busy" not in self._flags
+        return self.value == "running" and not self._flags.keys() & _REFUSING_FLAGS.keys()
 
     @property
     def blocked_by(self) -> str | None:
@@ -83,9 +88,9 @@ class StoreState:
 
     def _update(self) -> None:
         blocked = not self.is_open or self.blocked_by is not None
-        busy = PutStatus.OS_PAGE_CACHE_BUSY if "page_cache_busy" in self._flags else None
+        refusal = next((status for flag, status in _REFUSING_FLAGS.items() if flag in self._flags), None)
         self._refuse(
-            PutStatus.SERVICE_NOT_AVAILABLE if blocked else busy,
+            PutStatus.SERVICE_NOT_AVAILABLE if blocked else refusal,
             next((flag for flag in _REJECTING_FLAGS if flag in self._flags), None),
         )
         if self.is_open:

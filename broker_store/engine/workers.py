@@ -1,6 +1,7 @@
 """The threads of a running store.
 
     log-flusher      syncs the log: nudged by each put with SYNC_FLUSH, else by time
+    log-committer    copies the log from the buffers of the pool to its files, where there is a pool
     round-flusher    syncs queues and index, then the record of ends and the checkpoint
     preallocator     makes room in the log and the next index file ahead of the writer
     retention        disk use, the lock, log files that were removed (engine/retention/cleaning.py)
@@ -36,17 +37,29 @@ class StoreWorkers:
         timer_s = settings.timer_flush_interval_ms / 1000
         flusher = Worker("log-flusher", parts.log_flusher.step, flush_s, self._failed)
         preallocator = Worker("preallocator", self._prepare, 1.0, self._failed, niceness=5)
+        rounds = Worker("round-flusher", parts.round_flusher.step, round_s, self._failed)
         self.all = [
             flusher,
-            Worker("round-flusher", parts.round_flusher.step, round_s, self._failed),
+            rounds,
             preallocator,
             Worker("retention", self._cleaning.step, clean_s, self._failed),
             Worker("prover", parts.unproved.step, 3600.0, self._failed, niceness=5),
             Worker("timer-flusher", parts.timer_files.step, timer_s, self._failed),
         ]
+        wakes_committer: Worker | None = None
+        if parts.committer is not None:
+            commit_s = settings.commit_interval_commit_log / 1000
+            committer = Worker("log-committer", parts.committer.step, commit_s, self._failed)
+            self.all.insert(0, committer)
+            wakes_committer = committer if settings.wake_commit_when_put_message else None
         for worker in self.all:
             worker.start()
-        parts.host.hand_work_to(flusher, preallocator)
+
+        def sync_queues() -> None:
+            parts.round_flusher.is_pressed = True
+            rounds.nudge()
+
+        parts.host.hand_work_to(flusher, preallocator, sync_queues, wakes_committer)
 
     def stop(self) -> None:
         """Stop all. For a failed worker the flag sync_failed is set here too: its wake-up may not have

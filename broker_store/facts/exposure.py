@@ -1,6 +1,7 @@
 """If it crashed now: what would be lost, and what the next start would do.
 
-What a killed process wrote stays with the system; what a power cut takes is what was not synced. In both
+What a killed process wrote stays with the system; what a power cut takes is what was not synced. Of a store
+with a pool of buffers (transientStorePoolEnable) a kill takes what is in no file yet. In all
 cases the next start finds `abort` and begins at the newest log file whose first record is not younger than
 the checkpoint less three seconds (engine/start/log_scan.py), and reads from there to the end of the
 log. How fast it reads is known only from earlier starts.
@@ -16,7 +17,7 @@ from pathlib import Path
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.start.report import SCAN
 from broker_store.engine.start.start_records import names, parsed
-from broker_store.engine.status.store_state import Snapshot
+from broker_store.engine.status.store_state import Snapshot, StorePool
 from broker_store.errors import FormatError, NotFoundError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.facts.starts import StartReport, record_of
@@ -107,6 +108,7 @@ class Exposure:
     start: Start | None
     restart: Restart
     losses: Losses | None
+    pool: StorePool | None = None  # of a store that runs with buffers, which a kill takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +149,7 @@ def with_start(store: Snapshot, start: Start | None, rate: ScanRate) -> RunningE
         start=start,
         restart=restart(start, store.positions.wrote, rate),
         losses=losses(store),
+        pool=store.pool,
         at_ms=store.at_ms,
     )
 
@@ -176,16 +179,44 @@ def losses(store: Snapshot) -> Losses:
             "queue only its newest."
         )
     return Losses(
-        process=CrashLoss(
-            written=nothing,
-            acknowledged=nothing,
-            sentence="Nothing: what was written stays in the system's memory when the process is killed.",
-        ),
+        process=_of_kill(store, nothing),
         power=CrashLoss(
             written=unflushed,
             acknowledged=nothing if known and is_sync else unflushed,
             sentence=sentence,
         ),
+    )
+
+
+def _of_kill(store: Snapshot, nothing: Lost) -> CrashLoss:
+    pool, lag = store.pool, store.lag
+    if pool is None:
+        return CrashLoss(
+            written=nothing,
+            acknowledged=nothing,
+            sentence="Nothing: what was written stays in the system's memory when the process is killed.",
+        )
+    uncommitted = Lost(
+        bytes=lag.uncommitted_bytes,
+        messages=lag.uncommitted_messages,
+        oldest_ms=lag.oldest_uncommitted_ms,
+    )
+    if not pool.answers_early:
+        sentence = (
+            "Nothing that was acknowledged: with SYNC_MASTER a send is answered when slaves have it, and "
+            "they get what is in the files."
+        )
+    elif uncommitted.bytes == 0:
+        sentence = "Nothing at this moment: all of the log is in its files."
+    else:
+        sentence = (
+            "Acknowledged messages that are in a buffer of the transient store pool and in no file yet, at "
+            "most as many as stand here; of each queue only its newest."
+        )
+    return CrashLoss(
+        written=uncommitted,
+        acknowledged=uncommitted if pool.answers_early else nothing,
+        sentence=sentence,
     )
 
 

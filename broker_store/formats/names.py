@@ -15,6 +15,18 @@ MAX_RETRY_TOPIC = 255
 MAX_GROUP = 120
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+# Groups of Apache's own jobs and tools; they need no retry topic and cannot be deleted.
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 _PATH = re.compile(r"[/\\\0]|\.{1,2}\Z")
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -163,9 +163,27 @@ def decode_ack(body: bytes) -> PopAck:
     offsets = value.get("aol")
     if offsets is None:
         return PopAck(_key(value), (_number(value, "ao", 0, _LONG),))
-    if not isinstance(offsets, list) or not all(type(each) is int for each in offsets):
+    if not isinstance(offsets, list) or not offsets or not all(type(each) is int for each in offsets):
         raise FormatError("aol of an acknowledgement must be a list of integers", found=text_excerpt(offsets))
     return PopAck(_key(value), tuple(offsets))
+
+
+def decode_record(tag: str | None, body: bytes) -> PopCheckpoint | PopAck:
+    """Return what a record of the revive log says. Raises FormatError, also for another tag."""
+    if tag == CHECKPOINT_TAG:
+        return decode_checkpoint(body)
+    if tag in (ACK_TAG, BATCH_ACK_TAG):
+        return decode_ack(body)
+    raise other_tag(tag)
+
+
+def other_tag(tag: str | None) -> FormatError:
+    """Return the error for a record of the revive log with a tag that none has."""
+    return FormatError(
+        "tag of a record of the revive log",
+        expected=f"{CHECKPOINT_TAG}, {ACK_TAG} or {BATCH_ACK_TAG}",
+        found=text_excerpt(tag),
+    )
 
 
 def _key(value: dict[str, object]) -> PopKey:

@@ -33,6 +33,12 @@ FORBIDDEN_TO_SEND = frozenset(
     }
 )
 
+
+def is_of_broker(topic: str) -> bool:
+    """Return whether a topic is one that brokers write to for themselves, by its name."""
+    return topic in FORBIDDEN_TO_SEND or topic.startswith(SYSTEM_PREFIX)
+
+
 # Types of messages (the attribute message.type)
 MIXED = "MIXED"
 NORMAL = "NORMAL"  # also of a topic without the attribute

@@ -11,10 +11,12 @@ import graphlib
 import importlib
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
 from broker_store import kernels
+from broker_store.kernels import _kept
 
 MAX_PROCESSES = 4
 PACKAGE = kernels.__name__
@@ -50,7 +52,23 @@ def compile_all(processes: int) -> None:
                 order.done(running.pop(done))
 
 
-if __name__ == "__main__":
+def _for_other_checkouts(step: Callable[[], None]) -> None:
+    """Take or keep a copy. A user's cache that cannot be used only costs time."""
+    try:
+        step()
+    except OSError as error:
+        print(f"no compiled kernels are shared with other checkouts: {error}")
+
+
+def prepare() -> None:
+    """Compile all kernels that are not compiled yet, and say how long it took."""
     started = time.perf_counter()
+    _for_other_checkouts(_kept.take)
     compile_all(min(MAX_PROCESSES, len(os.sched_getaffinity(0))))
+    kernels.note_compiled()
+    _for_other_checkouts(_kept.keep)
     print(f"kernels ready in {time.perf_counter() - started:.1f} s ({kernels.CACHE_DIRECTORY})")
+
+
+if __name__ == "__main__":
+    prepare()

@@ -85,6 +85,7 @@ WAITED_ROOM = 64  # address of room for properties that are written with times
 
 RECORD_CRC = 65  # 1: each record's properties end with the CRC of the record; set once
 KEEPS_UNITS = 66  # 1: dispatch stops where the queue's unit of that number names another record
+COPIES_LOG = 67  # 1: the log is copied from a master; dispatch stops where a queue begins again
 
 CONTEXT_WORDS = 72
 
@@ -205,6 +206,7 @@ DIFFERS = 18  # queues or index do not hold the record
 # The record's unit names a later place of the log: the topic may have been deleted and created again
 LATER_UNIT = 19
 OTHER_UNIT = 20  # see KEEPS_UNITS
+QUEUE_AGAIN = 21  # see COPIES_LOG
 
 # A scan's context ---------------------------------------------------------------------------------
 S_ADDRESS = 0  # of the log file
@@ -297,6 +299,8 @@ JUDGE_CONTINUED = 2  # the read goes on at R_OFFSET with the records that it has
 VERDICT_NONE = -1
 # Steps of R_BUDGET for a unit; each 8 bytes of its record's properties are one more
 STEPS_PER_UNIT = 24
+# For each 256 bytes of properties a filter's program takes its steps once more: it may search them
+LONG_PROPERTIES_SHIFT = 8
 
 ASK_UNITS = -1
 

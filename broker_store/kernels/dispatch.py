@@ -243,7 +243,7 @@ def dispatch_records(context, most):
              │                 │              │           │
         BAD_RECORD       UNKNOWN_QUEUE   QUEUE_HOLE   INDEX_FULL
         LOG_FILE_END                     QUEUE_FILE_END
-                                         DELAYED_RECORD, OTHER_UNIT
+                                         DELAYED_RECORD, OTHER_UNIT, QUEUE_AGAIN
 
     A stop at any step leaves DISPATCH_AT at the record. When it is dispatched again, a unit that was written
     is below Q_DISPATCHED and entries are below INDEX_END_OFFSET, or counted by INDEX_KEYS_DONE.
@@ -321,6 +321,10 @@ def dispatch_records(context, most):
                 put(context, c.STOPPED_QUEUE, queue)
                 stopped = c.QUEUE_HOLE
                 break
+            if unit < following and base + at >= get(queue, c.Q_LOG_END) and get(context, c.COPIES_LOG) == 1:
+                put(context, c.STOPPED_QUEUE, queue)
+                stopped = c.QUEUE_AGAIN
+                break
             if unit == following:
                 if unit >= get(queue, c.Q_FILE_END) or unit < get(queue, c.Q_FILE_FIRST):
                     put(context, c.STOPPED_QUEUE, queue)
@@ -353,6 +357,8 @@ def dispatch_records(context, most):
                 store_be64(target + UNIT_TAGS_AT, tags_code)
                 store_be32(target + UNIT_SIZE_AT, total)
                 put(queue, c.Q_DISPATCHED, unit + 1)
+                if get(context, c.COPIES_LOG) == 1:
+                    put(queue, c.Q_NEXT, unit + 1)  # no append has given the number
                 put(queue, c.Q_LOG_END, base + at + total)
                 put(queue, c.Q_LAST_MS, store_ms)
                 put(queue, c.Q_BYTES, get(queue, c.Q_BYTES) + total)

@@ -20,7 +20,7 @@ _MAX_DIGITS = 18  # of a whole number: fits 64 bits
 _MAX_PRECISION = 15  # digits of a decimal that a double holds exactly
 _MAX_SCALE = 22  # powers of ten that a double holds exactly
 # Above this product of lengths Python searches a text in a text: its time is linear.
-_MAX_SEARCHED = 65536
+_MAX_SEARCHED = 16384
 _TRUE_TEXT = int.from_bytes(b"true", "little")
 _LOWER = 0x20202020
 

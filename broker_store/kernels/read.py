@@ -165,7 +165,7 @@ def _verdict(context, address):
     steps = c.STEPS_PER_UNIT + (length >> 3)
     program = get(context, c.R_PROGRAM)
     if program != 0:
-        steps += get(program, HEAD_STEPS)
+        steps += get(program, HEAD_STEPS) * (1 + (length >> c.LONG_PROPERTIES_SHIFT))
         verdict = judge(program, properties, length)
     put(context, c.R_BUDGET, get(context, c.R_BUDGET) - steps)
     if verdict != c.VERDICT_NONE:

@@ -16,21 +16,22 @@ layout and is read as it is.
 `refuse(cause, value=, limit=, who=, said=)` is called for each refusal; a broker in the same process counts
 them with its own.
 
-UPDATE_NAMESRV_CONFIG is refused because requests are not authenticated: in Apache's name server it allowed
-writing files anywhere (CVE-2023-37582).
+UPDATE_NAMESRV_CONFIG changes only settings of a list: in Apache's name server it allowed writing files
+anywhere (CVE-2023-37582).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
-from broker_store.errors import FieldError, PeerError
+from broker_store.errors import ConfigError, FieldError, PeerError
 from broker_store.nameserver.channel import Channel
 from broker_store.nameserver.own_broker import OwnBroker
-from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, Registrant, Routes
+from broker_store.nameserver.routes import UNIT, UNIT_SUB, LiveBroker, LowestIdChange, Registrant, Routes
 from broker_store.protocol import fastjson, registration_body, route_bodies, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
@@ -38,6 +39,9 @@ from broker_store.protocol.headers import read_header
 from broker_store.protocol.steps import finish
 
 log = logging.getLogger(__name__)
+
+# Settings by key: the value before and after
+Changed = Mapping[str, tuple[object, object]]
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -49,8 +53,29 @@ _STRICT_JSON_VERSION = 401
 _MAX_BODY_BYTES = 256 << 10
 _MAX_KV_ENTRIES = 10_000
 _MAX_KV_CHARACTERS = 4_096
+# What may change the tables. A name server authenticates no request.
+CHANGES = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,  # it counts as a heartbeat
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
 # Answers for something that does not exist; they are not counted as refusals.
 _NOTHING_THERE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND})
+
+
+def _host_of(address: str) -> str:
+    """Return the host of `ip:port` or `[ip]:port`."""
+    return address.rpartition(":")[0].strip("[]").partition("%")[0]
 
 
 def _log_failure(_result: object, error: Exception | None) -> None:
@@ -62,9 +87,10 @@ class NameServer:
     """The tables, and a handler for each request code.
 
     `clock` returns milliseconds. `kv_config` has the key-value tables of the last run (`kv_file.py`);
-    `persist(content)` writes them. `config` is what GET_NAMESRV_CONFIG shows. The four switches are Apache's
-    returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable and
-    supportActingMaster.
+    `persist(content)` writes them. `config()` is what GET_NAMESRV_CONFIG shows. `change_config(given)`
+    changes settings and returns them, or raises ConfigError; None changes none. The five switches are
+    Apache's returnOrderTopicConfigToBroker, deleteTopicWithBrokerRegistration, orderMessageEnable,
+    supportActingMaster and notifyMinBrokerIdChanged.
     """
 
     def __init__(
@@ -73,24 +99,34 @@ class NameServer:
         *,
         kv_config: dict[str, dict[str, str]] | None = None,
         persist: Callable[[bytes], None] | None = None,
-        config: Mapping[str, object] | None = None,
+        config: Callable[[], Mapping[str, object]] = dict,
+        change_config: Callable[[Mapping[str, str]], Changed] | None = None,
         return_order_topic_config: bool = True,
         delete_topics_with_registration: bool = False,
         order_topics_in_routes: bool = False,
         acting_masters: bool = False,
+        notifies_lowest_id: bool = False,
     ):
         self.routes = Routes(delete_topics_with_registration, acting_masters)
-        self._order_topics_in_routes = order_topics_in_routes
-        self._return_order_topic_config = return_order_topic_config
+        self.routes.on_lowest_id_changed = self._lowest_id_changed
+        self.notifies_lowest_id = notifies_lowest_id
+        # Sends NOTIFY_MIN_BROKER_ID_CHANGE to brokers
+        self.notify: Callable[[LowestIdChange], None] = lambda change: None
+        self.has_order_topics_in_routes = order_topics_in_routes
+        self.returns_order_topic_config = return_order_topic_config
         self._clock = clock
         self._persist = persist
-        self._config = dict(config or {})
+        self._config, self._change_config = config, change_config
+        self._changed: Changed = {}  # by the request that is handled now
+        self._opened: dict[str, object] = {}  # settings whose value is known when the port is open
         self._kv = kv_config or {}
         self.refuse: Callable[..., None] = lambda cause, **case: None
         # Called with each request, its channel, its answer and the state before, to record changes.
         self.answered: Callable[[Command, Channel | None, Command, dict], None] = (
             lambda command, channel, answer, before: None
         )
+        # The networks whose requests may change the tables, beside this machine; None: all networks.
+        self.changers: Sequence[IPv4Network | IPv6Network] | None = None
         # The broker in whose process this name server runs; None for a name server alone.
         self.own: OwnBroker | None = None
         # (steps, function for their result or their error), for a channel whose answer may be sent later.
@@ -126,7 +162,13 @@ class NameServer:
         handler = self._handlers.get(command.code)
         who = "" if channel is None else channel.remote
         before = self._before(command)
-        if handler is None:
+        if command.code in CHANGES and channel is not None and not self._may_change(channel):
+            remark = (
+                "this address may not change the name server: nameServerChangeAddresses names those that may"
+            )
+            self.refuse("address may not change", who=who, said=f"request {command.code}")
+            answer = command.answer(ResponseCode.NO_PERMISSION, remark)
+        elif handler is None:
             remark = f" request type {command.code} not supported"
             self.refuse("unknown code", value=command.code, who=who, said=remark)
             answer = command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
@@ -157,12 +199,21 @@ class NameServer:
                 answer = self._failure(command, who, error)
             else:
                 self._count(answer, who)
+        if self._changed:
+            before, self._changed = {"settings": self._changed}, {}
         self.answered(command, channel, answer, before)
         return None if command.is_oneway else answer
 
+    def _may_change(self, channel: Channel) -> bool:
+        if self.changers is None:
+            return True
+        host, own = _host_of(channel.remote), _host_of(channel.local)
+        address = ip_address(host)
+        return address.is_loopback or host == own or any(address in network for network in self.changers)
+
     def listens_on(self, port: int) -> None:
         """Set the port that GET_NAMESRV_CONFIG shows to the one that was opened."""
-        self._config["listenPort"] = port
+        self._opened["listenPort"] = port
 
     def _late_answer(
         self,
@@ -224,6 +275,10 @@ class NameServer:
             if live.channel is not None:
                 live.channel.close()
 
+    def _lowest_id_changed(self, change: LowestIdChange) -> None:
+        if self.notifies_lowest_id:
+            self.notify(change)
+
     def _remove(self, gone: list[LiveBroker]) -> None:
         if not gone:
             return
@@ -260,7 +315,7 @@ class NameServer:
             raise
         yield from _empty(registration.topics)
         fields = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
-        order = self._kv.get(ORDER_TOPIC_CONFIG) if self._return_order_topic_config else None
+        order = self._kv.get(ORDER_TOPIC_CONFIG) if self.returns_order_topic_config else None
         body = table_bodies.encode_table(order) if order else b""
         return command.answer(
             0, None, {name: value for name, value in fields.items() if value is not None}, body
@@ -308,7 +363,7 @@ class NameServer:
         if route is None:
             remark = f"No topic route info in name server for the topic: {header.topic:.255}{FAQ}"
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if self._order_topics_in_routes:
+        if self.has_order_topics_in_routes:
             route = replace(route, order_conf=self._kv.get(ORDER_TOPIC_CONFIG, {}).get(header.topic))
         strict = command.version >= _STRICT_JSON_VERSION or bool(header.accept_standard_json_only)
         return command.answer(body=route_bodies.encode_route(route, strict))
@@ -412,12 +467,19 @@ class NameServer:
     # Settings
 
     def _update_config(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(
-            ResponseCode.NO_PERMISSION, "Can not update config: it is given when the server starts."
-        )
+        given = table_bodies.decode_properties(command.body)
+        if not given:
+            return command.answer(ResponseCode.NO_PERMISSION, "the body has no key=value")
+        if self._change_config is None:
+            return command.answer(ResponseCode.NO_PERMISSION, "the settings are given when the server starts")
+        try:
+            self._changed = self._change_config(given)
+        except ConfigError as error:
+            return command.answer(ResponseCode.NO_PERMISSION, f"{error.key:.60}: {error.reason}")
+        return command.answer()
 
     def _get_config(self, command: Command, _channel: Channel | None) -> Command:
-        return command.answer(body=table_bodies.encode_properties(self._config))
+        return command.answer(body=table_bodies.encode_properties({**self._config(), **self._opened}))
 
 
 def _empty(topics: dict[str, topic_bodies.TopicConfig]) -> Generator[None, None, None]:

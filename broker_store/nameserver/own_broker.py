@@ -6,7 +6,7 @@ name server in a broker's process does know that broker. Without this check any 
 could send that broker's clients to another address, or remove the broker from every route.
 
 Other names are not checked: a second broker, ours or Apache's, registers as usual. A slave of the own broker
-is refused too: this broker has none, so a registered slave would only send clients to another address.
+is taken only if that broker feeds slaves, and from where slaves may connect: it gets reads of clients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class OwnBroker:
     """The identity of this process's broker. `address` is empty until its port is open.
 
     `is_connection_of(channel)` is True for a connection that this broker itself opened: a broker that got
-    this name server's address by namesrvAddr registers over TCP as well.
+    this name server's address by namesrvAddr registers over TCP as well. `may_have_slave_at(channel)` is True
+    where a slave of this broker may be.
     """
 
     cluster: str
@@ -38,11 +39,14 @@ class OwnBroker:
     broker_id: int
     address: str = ""
     is_connection_of: Callable[[Channel], bool] = lambda channel: False
+    may_have_slave_at: Callable[[Channel], bool] = lambda channel: False
 
     def check(self, who: Registrant, channel: Channel | None) -> None:
         """Raise OwnBrokerClaimed if `who` is the own broker and `channel` is another's; None as channel is
         this process."""
         if channel is None or not self._is_claimed_by(who) or self.is_connection_of(channel):
+            return
+        if self._is_slave(who) and self.may_have_slave_at(channel):
             return
         # Answers are cut at 200 characters, so the advice comes before the case.
         raise OwnBrokerClaimed(
@@ -60,6 +64,11 @@ class OwnBroker:
                 f"change the topic at the broker, it registers its queues itself: "
                 f"{excerpt(self.name, 20)} is the broker in this name server's process"
             )
+
+    def _is_slave(self, who: Registrant) -> bool:
+        """Return True if `who` states to be a slave of this broker."""
+        is_of_it = (who.cluster, who.broker_name) == (self.cluster, self.name)
+        return is_of_it and self.broker_id == 0 < who.broker_id and who.address != self.address
 
     def _is_claimed_by(self, who: Registrant) -> bool:
         if self.address and who.address == self.address:

@@ -26,11 +26,10 @@ from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
 from broker_store.formats.topics import PERM_READ_WRITE, PERM_WRITE
 from broker_store.protocol.registration_body import Registration
-from broker_store.protocol.route_bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
+from broker_store.protocol.route_bodies import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRoute
 from broker_store.protocol.steps import finish
 
 DEFAULT_TIMEOUT_MS = 120_000
-MASTER_ID = 0
 UNIT = 1
 UNIT_SUB = 2
 
@@ -85,6 +84,17 @@ class RegistrationAnswer(NamedTuple):
     master_address: str | None = None
 
 
+class LowestIdChange(NamedTuple):
+    """A broker name whose lowest id is another than before, and the addresses of the brokers to notify."""
+
+    broker_name: str
+    lowest_id: int
+    lowest_address: str
+    offline_address: str | None  # of the broker that had the lowest id and is gone
+    ha_address: str | None  # of the broker that has it now and was not there before
+    addresses: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class LiveBroker:
     """One broker process, and when it was last heard."""
@@ -109,6 +119,8 @@ class Routes:
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, dict[str, None]] = {}
         self.live: dict[tuple[str, str], LiveBroker] = {}
+        # Called when routes show the change
+        self.on_lowest_id_changed: Callable[[LowestIdChange], None] = lambda change: None
 
     # Brokers come and go
 
@@ -152,7 +164,24 @@ class Routes:
         timeout_ms = DEFAULT_TIMEOUT_MS if who.timeout_ms is None else who.timeout_ms
         live = LiveBroker(who, now_ms, timeout_ms, registration.data_version, channel)
         self.live[who.cluster, who.address] = live
+        if known is not None and known.addresses and who.broker_id < min(known.addresses):
+            self._lowest_registered(who)
         return self._answer_for(who)
+
+    def _lowest_registered(self, who: Registrant) -> None:
+        """Notify the others of a name; the broker itself if it was there with another id, alone."""
+        addresses = self.brokers[who.broker_name].addresses
+        others = tuple(address for address in addresses.values() if address != who.address)
+        self.on_lowest_id_changed(
+            LowestIdChange(
+                who.broker_name,
+                who.broker_id,
+                who.address,
+                None,
+                who.ha_address or None,
+                others or (who.address,),
+            )
+        )
 
     def _is_newer(self, cluster: str, holder: str, registration: Registration) -> bool:
         live = self.live.get((cluster, holder))
@@ -227,10 +256,29 @@ class Routes:
             self.brokers[broker_name] = replace(broker, addresses=addresses)
             if broker.enable_acting_master and MASTER_ID not in addresses:
                 yield from self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            if broker.enable_acting_master and min(addresses) != min(broker.addresses):
+                self._lowest_gone(broker_name, address)
             return
         del self.brokers[broker_name]
         self._leave_cluster(broker)
         yield from self._drop_queues(self.topics, {broker_name})
+
+    def _lowest_gone(self, broker_name: str, address: str) -> None:
+        """Notify the brokers that remain of a name, if any does after the steps of the removal."""
+        broker = self.brokers.get(broker_name)
+        if broker is None or address in broker.addresses.values():
+            return  # the name is gone, or the broker is back
+        lowest = min(broker.addresses)
+        self.on_lowest_id_changed(
+            LowestIdChange(
+                broker_name,
+                lowest,
+                broker.addresses[lowest],
+                address,
+                None,
+                tuple(broker.addresses.values()),
+            )
+        )
 
     def _leave_cluster(self, broker: BrokerData) -> None:
         names = self.clusters.get(broker.cluster, {})

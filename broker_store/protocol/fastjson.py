@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from broker_store.errors import FieldError
-from broker_store.protocol.fastjson_reader import PieceReader
+from broker_store.protocol.fastjson_reader import PieceReader, Reader
 from broker_store.protocol.fastjson_references import References
 from broker_store.protocol.fastjson_values import MAX_DEPTH, ObjectKey, containers
 from broker_store.protocol.framing import strict_loads
@@ -99,6 +99,9 @@ _KEY = rf"(?:-?\d{{1,19}}+|{_FLAT})(?=\s*+:)"
 _UP_TO_KEY = re.compile(
     rf'((?:[^"{{,]++|{_STRING}|[{{,](?!\s*+{_KEY}))*+)(?:([{{,]\s*+)({_KEY})|\Z)', re.ASCII | re.DOTALL
 )
+# Python before 3.11.5, as that of Debian 12, fails to match alternatives within a possessive repeat
+# (gh-106052): there the text is read by descent, which takes longer.
+HAS_POSSESSIVE = _UP_TO_KEY.match('{{"a":1}:2}') is not None
 # In front of a key that was none of JSON's, in the text that JSON's reader is given: a letter for private use
 # that is not in it.
 _MARKS = range(0xE000, 0xE040)
@@ -107,6 +110,8 @@ _MARKS = range(0xE000, 0xE040)
 def _read_dialect(text: str) -> object:
     """The value in a text of the dialect: its keys become texts, JSON's reader reads it, and the keys are
     restored."""
+    if not HAS_POSSESSIVE:
+        return Reader(text).read()
     lowered = text.lower() if "\\u" in text else ""
     mark = next(
         (chr(letter) for letter in _MARKS if chr(letter) not in text and f"\\u{letter:04x}" not in lowered),

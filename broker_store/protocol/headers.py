@@ -78,8 +78,23 @@ _TABLE = {
     ),
     R.UNREGISTER_BROKER: _BROKER,
     R.QUERY_DATA_VERSION: _BROKER,
-    R.BROKER_HEARTBEAT: "brokerName! brokerAddr! clusterName! brokerId:long",
+    # Its fields after brokerId are for controllers alone.
+    R.BROKER_HEARTBEAT: (
+        "brokerName! brokerAddr! clusterName! brokerId:long epoch:int maxOffset:long confirmOffset:long "
+        "heartbeatTimeoutMills:long electionPriority:int"
+    ),
+    R.CONTROLLER_ALTER_SYNC_STATE_SET: "brokerName! masterBrokerId!:long masterEpoch!:int invokeTime:long",
+    R.CONTROLLER_ELECT_MASTER: (
+        "clusterName! brokerName! brokerId!:long designateElect!:bool invokeTime:long"
+    ),
+    R.CONTROLLER_REGISTER_BROKER: "clusterName! brokerName! brokerId!:long brokerAddress! invokeTime:long",
+    R.CONTROLLER_GET_REPLICA_INFO: "brokerName!",
+    R.CONTROLLER_GET_METADATA_INFO: "",
+    R.CONTROLLER_GET_NEXT_BROKER_ID: "clusterName! brokerName!",
+    R.CONTROLLER_APPLY_BROKER_ID: "clusterName! brokerName! appliedBrokerId!:long registerCheckCode!",
     R.GET_BROKER_MEMBER_GROUP: "clusterName! brokerName!",
+    R.NOTIFY_MIN_BROKER_ID_CHANGE: "minBrokerId:long brokerName minBrokerAddr offlineBrokerAddr haBrokerAddr",
+    R.EXCHANGE_BROKER_HA_INFO: "masterHaAddress masterFlushOffset:long masterAddress",
     R.GET_ROUTEINFO_BY_TOPIC: "topic! acceptStandardJsonOnly:bool __ZONE_MODE:bool __ZONE_NAME",
     R.WIPE_WRITE_PERM_OF_BROKER: "brokerName!",
     R.ADD_WRITE_PERM_OF_BROKER: "brokerName!",

@@ -23,6 +23,8 @@ from broker_store.protocol.members import (
     read_texts,
 )
 
+MASTER_ID = 0  # of the brokers of a name; the others are slaves
+
 
 class QueueData(NamedTuple):
     """The number of queues of a topic at a broker, and their permissions."""
@@ -106,6 +108,12 @@ class TopicRoute:
 
 def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
     """Return strict JSON, which all clients read, or fastjson's form, which old ones request."""
+    members = route_json(route)
+    return fastjson.dumps_strict(members) if strict else fastjson.dumps(members)
+
+
+def route_json(route: TopicRoute) -> dict[str, object]:
+    """Return the members of Apache's TopicRouteData."""
     members: dict[str, object] = {
         "brokerDatas": [_without_none(broker.to_json()) for broker in route.brokers],
         "filterServerTable": {},
@@ -113,7 +121,7 @@ def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
     }
     if route.order_conf is not None:
         members["orderTopicConf"] = route.order_conf
-    return fastjson.dumps_strict(members) if strict else fastjson.dumps(members)
+    return members
 
 
 def decode_route(body: bytes) -> TopicRoute:
@@ -157,3 +165,9 @@ def encode_member_group(broker: BrokerData) -> bytes:
     members = broker.to_json()
     kept = {name: members[name] for name in ("brokerAddrs", "brokerName", "cluster")}
     return fastjson.dumps({"brokerMemberGroup": kept})
+
+
+def decode_member_group(body: bytes) -> dict[int, str]:
+    """Return the addresses of a member group by id. Raises FieldError."""
+    group = loads_object(body).get("brokerMemberGroup")
+    return dict(BrokerData.from_json(group).addresses) if isinstance(group, dict) else {}

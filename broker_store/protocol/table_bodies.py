@@ -16,6 +16,12 @@ def encode_properties(values: Mapping[str, object]) -> bytes:
     return "".join(f"{key}={text}\n" for key, text in sorted(texts.items())).encode()
 
 
+def decode_properties(body: bytes) -> dict[str, str]:
+    """Return settings as they stand in a body, one on each line."""
+    lines = body.decode("utf-8", "replace").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
 def encode_table(table: Mapping[str, str]) -> bytes:
     """Java's KVTable."""
     return fastjson.dumps({"table": dict(table)})

@@ -1,4 +1,4 @@
-"""The server's side of a TLS connection, without input and output: bytes go in, plain bytes come out.
+"""TLS without input and output. Of a server's connection: bytes go in, plain bytes come out.
 
     session = TlsSession(context, loop.time())
     session.keep(data, loop.time())
@@ -12,6 +12,7 @@ A record that is not complete is counted in `kept`, and the time of its first by
 from __future__ import annotations
 
 import ssl
+from typing import NamedTuple
 
 from broker_store.errors import ProtocolError
 from broker_store.protocol.budget import Budget
@@ -24,6 +25,47 @@ MAX_PLAIN_BYTES = 16 << 10  # of a record
 # Records without data after the handshake, for example changes of keys: each costs work.
 MAX_IDLE_RECORDS = 64
 IDLE_RECORDS_PER_S = 1
+
+
+class ClientCertificate(NamedTuple):
+    """What a client proves with who it is: files in PEM, and the password of the key, "" for none."""
+
+    certificate: str
+    key: str
+    password: str = ""
+
+
+def client_context(authorities: str | None, own: ClientCertificate | None = None) -> ssl.SSLContext:
+    """Return a context for connections to servers. `authorities` are certificates in PEM, one of which must
+    have signed the server's; None: any certificate is accepted. `own` is sent to a server that asks for a
+    certificate; its files are read here, because OpenSSL takes files alone. Raises OSError, ssl.SSLError, and
+    ValueError for a text without certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authorities is None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=authorities)
+    if own is not None:
+        context.load_cert_chain(own.certificate, own.key, lambda: password_of(own.password))
+    return context
+
+
+def password_of(given: str) -> str:
+    """Return the password of a key. Raises ValueError if none was given: OpenSSL would ask at the
+    terminal."""
+    if not given:
+        raise ValueError("the key has a password")
+    return given
+
+
+def pinned_context(certificate: str, own: ClientCertificate | None = None) -> ssl.SSLContext:
+    """Return a context for connections to a server that must have this certificate, or one that it has signed
+    (PEM), under whatever name. Raises as `client_context`."""
+    context = client_context(certificate, own)
+    context.check_hostname = False
+    # Else a certificate of an authority would need that authority too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 class TlsError(ProtocolError):
@@ -50,6 +92,11 @@ class TlsSession:
         self._missing = 0  # bytes until the end of the current record
         self._head = b""  # of the current record, while it is not complete
         self._idle = Budget(MAX_IDLE_RECORDS, IDLE_RECORDS_PER_S, now_s)
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject:
+        """Return what knows the version, the cipher and the certificate of the client."""
+        return self._object
 
     def keep(self, data: bytes, now_s: float) -> int:
         """Take received bytes. Return the number of records that they complete."""

@@ -44,6 +44,11 @@ CODES: dict[str, tuple[int, str, str]] = {
     ),
     "forbidden": (403, "Not allowed", "ask an administrator for a role that may do this"),
     "csrf": (403, "CSRF check failed", "send the csrftoken cookie's value as X-CSRFToken, or use a token"),
+    "tls_required": (
+        403,
+        "This port needs TLS",
+        "ask with https:// (tls.server.mode of the broker is enforcing); replace a token that was sent",
+    ),
     "not_writable": (403, "Topic is not writable", "give the topic or the broker write permission"),
     "not_readable": (403, "Topic is not readable", "give the topic or the broker read permission"),
     "not_found": (404, "Not found", "see the list it should be in"),

@@ -67,8 +67,16 @@ class AckGroup:
                 asyncio.get_running_loop().call_soon(self.flush)
                 break
             stored += self._put(target, self._waiting.pop(target))
-        if not stored:
-            return
+        if stored:
+            self._confirm(stored)
+
+    def store_now(self, target: AckTarget) -> None:
+        """Store the acknowledgements that were added for a pop checkpoint: a request that came after them
+        must find them."""
+        if target in self._waiting:
+            self._confirm(self._put(target, self._waiting.pop(target)))
+
+    def _confirm(self, stored: list[tuple[list[Done], PutResult]]) -> None:
         log_end = max(put.log_end for _, put in stored)
         self._store.confirmation.when_confirmed(log_end, lambda status: self._confirmed(stored, status))
 

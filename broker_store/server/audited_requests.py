@@ -162,8 +162,14 @@ def note_name_server(
 
 
 def _of_name_server(command: Command, answer: Command, before: dict) -> dict:
-    """Return the effect of a change at the name server: a value before and after, or the number of topics in
-    the answer."""
+    """Return the effect of a change at the name server: a value or settings before and after, or the number
+    of topics in the answer."""
+    if "settings" in before:
+        changed = before["settings"]
+        return {
+            name: {key: str(values[at]) for key, values in changed.items()}
+            for at, name in enumerate(("before", "after"))
+        }
     if "before" in before:
         old = before["before"]
         new = (command.fields or {}).get("value", "") if command.code == R.PUT_KV_CONFIG else None

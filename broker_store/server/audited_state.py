@@ -9,6 +9,7 @@ from itertools import islice
 
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TopicConfig
+from broker_store.protocol import table_bodies
 from broker_store.protocol.command import Command
 from broker_store.server.audited_subject import Audited, subject_of
 from broker_store.server.change_records import MAX_NAMES
@@ -81,6 +82,9 @@ def _reader_of(
             {"": {one: mode._asdict() for one, mode in parts.request_modes.of_group(name).items()}},
             is_one=True,
         )
+    if audited.kind == "config":
+        keys = list(table_bodies.decode_properties(command.body))[:MAX_NAMES]
+        return lambda: _State({"": _settings_of(parts, keys)}, is_one=True)
     if audited.kind == "acl":
         return lambda: _State({"": _rules_of(parts, name)}, is_one=True)
     if audited.action == "forbid":
@@ -97,6 +101,11 @@ def _reader_of(
     return lambda: _State(
         {one: _json_of(config_of(one)) for one in compared[:MAX_COMPARED]}, is_one=len(names) == 1, more=more
     )
+
+
+def _settings_of(parts: BrokerParts, keys: list[str]) -> dict:
+    settings = parts.properties()
+    return {key: settings[key] for key in keys if key in settings}
 
 
 def _rules_of(parts: BrokerParts, subject: str) -> dict:

@@ -12,15 +12,14 @@ Everything here runs on the loop, except that files are written in a thread (`co
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from broker_store.access import state as access
 from broker_store.broker import (
     delay,
+    deleted_groups,
     groups,
     offsets,
     property_filters,
@@ -33,9 +32,12 @@ from broker_store.broker.pauses import PERIOD_S
 from broker_store.broker.pop import ordered, request_modes
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.queue_unit import LIGHT_QUEUE
+from broker_store.server.acting import Role
+from broker_store.server.broker_ports import bind_broker_ports
 from broker_store.server.channel import Channel
 from broker_store.server.config_writer import ConfigWriter
-from broker_store.server.listener import Listener, bind_for, listen
+from broker_store.server.listener import NOTHING_BEFORE, Before, Listener, listen
+from broker_store.server.master_link import open_ha_port
 from broker_store.server.parts import BrokerParts
 from broker_store.server.registration import Registration
 from broker_store.server.repeated_work import RepeatedWork
@@ -49,12 +51,10 @@ SCAN_INTERVAL_MS = 10_000
 DELAY_SAVE_INTERVAL_MS = 5_000
 FILTERS_SAVE_INTERVAL_MS = 10_000
 TIMER_CLEAN_INTERVAL_MS = 30_000
-FAST_PORT_BELOW = 2
-PORT_CHOICES = 10
 STOP_LIMIT_S = 1.0
 FLAG_LOG_MS = 600_000
 # Not logged: they were requested, or each refused send counts them.
-QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy"})
+QUIET_FLAGS = frozenset({"closed", "inspect", "slave", "page_cache_busy", "no_buffer"})
 MAX_LOWERED_NAMED = 20  # offsets in one log line
 
 
@@ -67,11 +67,14 @@ class _Table(Protocol):
 class Broker:
     """A broker over its parts."""
 
-    def __init__(self, parts: BrokerParts):
+    def __init__(self, parts: BrokerParts, channels: Mapping[str, Channel] | None = None):
+        """`channels` are connections to name servers that a broker before has left open (`stop`)."""
         self.parts = parts
+        self._channels = dict(channels or {})
         self.router: Router | None = None
         self.registration: Registration | None = None  # from the first `start` on
         self.listeners: list[Listener[Channel]] = []  # one for each open port
+        self._role: Role | None = None  # from the first `start` on
         inspecting = parts.store_settings.inspect
         self.config_writer = ConfigWriter(_write_nothing if inspecting else parts.store.write_config)
         # An inspected store accepts no messages, so it delivers no delayed ones. On a slave the master
@@ -89,7 +92,7 @@ class Broker:
             else []
         )
         self._timer_steps = (
-            RepeatedWork("timer", parts.timer, parts) if self._delivers and parts.timer.enabled else None
+            RepeatedWork("timer", parts.timer, parts) if not inspecting and parts.timer.enabled else None
         )
         self._turns = StepsInTurn()
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of the tick and of the measurement of pauses
@@ -108,6 +111,7 @@ class Broker:
             property_filters.FILE_NAME: parts.property_filters.load,
             request_modes.FILE_NAME: parts.request_modes.load,
             ordered.FILE_NAME: parts.ordered.load,
+            deleted_groups.FILE_NAME: parts.deleted_groups.load,
             transaction_metrics.FILE_NAME: parts.transactions.metrics.load,
         }
         with_queues = {topic for topic, _ in parts.store.queues()}
@@ -127,8 +131,10 @@ class Broker:
             self._forget_deleted()
             self._restore_pops()
             self._lower_offsets()
-            parts.ordered.restore(saved_ms)
+            if restored := parts.ordered.restore(saved_ms):
+                log.info("the states of %d queues popped in order were read from the log", restored)
         self._note(delay.FILE_NAME, "; ".join(parts.delay.start()))
+        parts.timer.role.follows = parts.store_settings.broker_role == "SLAVE"
         parts.timer.start(config.name for config in parts.topics.all())
         parts.transactions.start()
         parts.revive.start(parts.offsets.query)
@@ -153,11 +159,15 @@ class Broker:
             log.warning("no Super user is enabled, so none can make users; set initAuthenticationUser")
 
     def _forget_deleted(self) -> None:
-        """Forget offsets of topics that were deleted after the offsets were saved."""
+        """Forget offsets of topics and groups that were deleted after the offsets were saved."""
         parts = self.parts
-        deleted = parts.offsets.forget_deleted(parts.store.tombstones.before)
-        if deleted:
-            log.info("offsets of %d deleted topics were removed", len(deleted))
+        parts.deleted_groups.lower(parts.store.log.wrote)
+        for what, deleted in (
+            ("topics", parts.offsets.forget_deleted(parts.store.tombstones.before)),
+            ("groups", parts.offsets.forget_deleted_groups(parts.deleted_groups)),
+        ):
+            if deleted:
+                log.info("offsets of %d deleted %s were removed", len(deleted), what)
 
     def _restore_pops(self) -> None:
         """Move offsets to where records of pops in the log leave them, after a crash that came before the
@@ -200,24 +210,15 @@ class Broker:
             self.parts.store.note_of_config(name, what)
             log.warning("%s", what)
 
-    def _bind(self, host: str, *, with_fast_port: bool) -> list[socket.socket]:
-        """Return the sockets of the broker port and of the fast port below it. A port that the system chooses
-        is chosen again if the fast port is taken. Raises OSError."""
-        wanted = self.parts.settings.listen_port
-        for _ in range(0 if wanted else PORT_CHOICES - 1):
-            with contextlib.suppress(OSError):
-                return _bind_both(host, wanted, with_fast_port=with_fast_port)
-        return _bind_both(host, wanted, with_fast_port=with_fast_port)
-
-    async def start(self, host: str, *, fast_port: bool = True) -> None:
+    async def start(self, host: str, *, fast_port: bool = True, before: Before = NOTHING_BEFORE) -> None:
         """Open the ports, register at name servers, start the periodic work. Raises OSError if a port is
         taken."""
         parts = self.parts
-        sockets = self._bind(host, with_fast_port=fast_port)
+        sockets = bind_broker_ports(host, parts.settings.listen_port, with_fast_port=fast_port)
         port = sockets[0].getsockname()[1]
         parts.endpoint.listens_on(port)
         router = self.router = Router(parts)
-        self.registration = Registration(parts)
+        self.registration = Registration(parts, self._channels)
         registered = parts.topics.on_change
 
         def topics_changed(changed: Sequence[TopicConfig]) -> None:
@@ -243,21 +244,32 @@ class Broker:
                     on_closed=self._channel_closed,
                     late=self.router.waited,
                     refused=parts.statistics.refuse,
+                    before=before,
+                    shares=parts.shares,
                 )
             )
+        open_ha_port(parts, host, port, before.tls)
+        self._role = Role(parts, self.registration)
+        await self._role.prepare()
         self._timers["tick"] = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._watch_pauses()
         for steps in self._all_steps():
             steps.start()
         if self._timer_steps is not None:
             parts.timer.on_arrival = self._timer_steps.shortly
-        await self.registration.start()
+        if parts.replication.registers:
+            await self.registration.start()
+        self._role.start()
 
-    async def stop(self) -> None:
+    async def stop(self, *, stays_registered: bool = False) -> dict[str, Channel]:
         """Refuse new connections, answer waiting requests, unregister, save. Idempotent. The caller closes
-        the store afterwards."""
-        if self.router is None or self.registration is None:
-            return
+        the store afterwards.
+
+        With `stays_registered` it does not unregister; the connections to name servers are returned, for the
+        broker that follows in this process.
+        """
+        if self.router is None or self.registration is None or self._role is None:
+            return {}
         parts, router, self.router = self.parts, self.router, None
         for listener in self.listeners:
             listener.stop_accepting()
@@ -266,7 +278,12 @@ class Broker:
         await self._turns.stop()
         for steps in self._steps:
             steps.stop()
-        await self.registration.stop()
+        left_open = {}
+        await self._role.stop()
+        if stays_registered:
+            left_open = await self.registration.leave_open()
+        else:
+            await self.registration.stop()
         parts.sends.flush()
         router.consume.stop()
         router.pops.waiting.stop()
@@ -291,8 +308,10 @@ class Broker:
         await self._wait_until(lambda: parts.store.flushed >= unsaved_end)
         self._save_delay()
         self._save_offsets()
+        await parts.replication.stop()
         await self.config_writer.close()
         await parts.changes.close()
+        return left_open
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition is true, at most STOP_LIMIT_S."""
@@ -321,12 +340,12 @@ class Broker:
         self._turns.take(parts.statistics.tick_in_steps(now_ms), _log_failure)
         parts.changes.tick(now_ms)
         self._log_flags(now_ms)
-        if now_ms - self._scanned_ms >= SCAN_INTERVAL_MS:
+        if _is_over(self._scanned_ms, SCAN_INTERVAL_MS, now_ms):
             self._scanned_ms = now_ms
             parts.locks.scan(now_ms)
             for channel in parts.clients.scan(now_ms):
                 channel.close()
-        if now_ms - self._offsets_saved_ms >= parts.settings.flush_consumer_offset_interval:
+        if _is_over(self._offsets_saved_ms, parts.settings.flush_consumer_offset_interval, now_ms):
             self._offsets_saved_ms = now_ms
             for name in self._save_missing():
                 log.warning(
@@ -336,17 +355,17 @@ class Broker:
                 )
             self._save_changed()
             self._save_metrics()
-        if now_ms - self._delay_saved_ms >= DELAY_SAVE_INTERVAL_MS:
+        if _is_over(self._delay_saved_ms, DELAY_SAVE_INTERVAL_MS, now_ms):
             self._delay_saved_ms = now_ms
             self._save_delay()
-        if now_ms - self._filters_saved_ms >= FILTERS_SAVE_INTERVAL_MS:
+        if _is_over(self._filters_saved_ms, FILTERS_SAVE_INTERVAL_MS, now_ms):
             self._filters_saved_ms = now_ms
             self._save_filters()
         if self._timer_steps is not None:
-            if now_ms - self._timer_captured_ms >= parts.store_settings.timer_flush_interval_ms:
+            if _is_over(self._timer_captured_ms, parts.store_settings.timer_flush_interval_ms, now_ms):
                 self._timer_captured_ms = now_ms
                 parts.timer.capture()
-            if now_ms - self._timer_cleaned_ms >= TIMER_CLEAN_INTERVAL_MS:
+            if _is_over(self._timer_cleaned_ms, TIMER_CLEAN_INTERVAL_MS, now_ms):
                 self._timer_cleaned_ms = now_ms
                 parts.timer.clean()
 
@@ -454,6 +473,12 @@ class Broker:
             self.config_writer.save(delay.FILE_NAME, make_text)
 
 
+def _is_over(since_ms: int, interval_ms: int, now_ms: int) -> bool:
+    """Return whether an interval has ended. It has if the clock was set back too: work must not wait until
+    the old time comes again."""
+    return not 0 <= now_ms - since_ms < interval_ms
+
+
 def _log_failure(_result: object, error: Exception | None) -> None:
     if error is not None:
         log.error("the meters could not be sampled", exc_info=error)
@@ -461,16 +486,3 @@ def _log_failure(_result: object, error: Exception | None) -> None:
 
 def _write_nothing(name: str, data: bytes) -> None:
     """Write nothing: the config files of an inspected store stay as they are."""
-
-
-def _bind_both(host: str, port: int, *, with_fast_port: bool) -> list[socket.socket]:
-    sockets = [bind_for(host, port, "--broker-port")]
-    if with_fast_port:
-        below = sockets[0].getsockname()[1] - FAST_PORT_BELOW
-        option = f"--broker-port: the one {FAST_PORT_BELOW} below it is used too"
-        try:
-            sockets.append(bind_for(host, below, option))
-        except OSError:
-            sockets[0].close()
-            raise
-    return sockets

@@ -13,7 +13,8 @@ The cost of a peer is bounded (docs/durability.md S7 and S14):
   further command is handled. Above `MAX_UNSENT_BYTES` (answers that were under way, notices) the connection
   is closed. `hold` and `release` stop reading in the same way for answers that are still read from disk;
 - a listener accepts `max_connections` connections and closes further ones at once. Unfinished frames of all
-  its connections together are bounded; the connection with most is closed if the bound is exceeded.
+  its connections together are bounded; the connection with most is closed if the bound is exceeded
+  (`listener.Listener.keep`).
 
 Commands that come after an unread answer or a cold read wait in the channel. When the turn of one comes,
 `late` is called and may answer it in place of its handler. `refused` counts each connection that was not
@@ -25,33 +26,36 @@ Times are of the loop's clock. All channels are checked once a second, so a limi
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import itertools
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from broker_store.errors import ProtocolError
+from broker_store.errors import PeerError, ProtocolError
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import encode_frame, frame_head
+from broker_store.protocol.host_port import split_address
+from broker_store.protocol.proxy_prologue import Peer
+from broker_store.server.addresses import address_text, packed_address
+from broker_store.server.tls_transport import TlsTransport
 
 log = logging.getLogger(__name__)
 
 HEADER_TIMEOUT_S = 10.0
 FRAME_TIMEOUT_S = 60.0
 IDLE_TIMEOUT_S = 120.0
+# Of a server that is asked: not less, since controllers elect another master when a connection ends.
+SILENT_S = 10.0
 # The second applies only to a peer that was above the first before: one answer may be larger than both.
 HIGH_WATER_BYTES = 1 << 20
 MAX_UNSENT_BYTES = 8 << 20
 # A larger answer is written at once, not with the others of its turn. This shows whether the peer reads.
 MAX_GATHERED_BYTES = 64 << 10
-# Of unfinished frames of all connections of a port together: enough for a few large ones, and far below what
-# a flood could send.
-MAX_KEPT_BYTES = 256 << 20
 # Concurrent reads from disk for one connection, before its next command waits.
 MAX_HELD = 16
 
@@ -82,19 +86,28 @@ class Refused(Protocol):
 class Port(Protocol):
     """The listening port that accepted a channel (`listener.Listener`)."""
 
-    channels: set[Channel]
-    kept_bytes: int  # of unfinished frames of all its channels
     late: Late
     refused: Refused
 
-    def admit(self, channel: Channel) -> bool:
-        """Add a new channel. Return False if there are too many."""
-
-    def gone(self, channel: Channel) -> None:
+    def gone(self, connection: Channel) -> None:
         """Remove a channel that has ended."""
 
-    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None:
-        """Log why a channel is closed."""
+    def has_room_for_user(self, connection: Channel, user: str) -> bool:
+        """Note that a channel is one of a user. Return False if the user has too many."""
+
+    def keep(self, connection: Channel, kept: int) -> None:
+        """Count the bytes of unfinished frames and records of a channel."""
+
+    def count_end(
+        self,
+        connection: Channel,
+        level: int,
+        cause: str,
+        text: str,
+        value: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """Log and count why a channel is closed."""
 
 
 class RequestTimeout(TimeoutError):
@@ -106,8 +119,8 @@ class Channel(asyncio.Protocol):
 
     __slots__ = (
         "id", "remote", "remote_host", "listener", "loop", "handle", "connection", "transport", "last_s",
-        "frame_since_s", "closed", "_kept", "_out", "_corked", "_paused", "_held", "_waiting",
-        "_stalled", "_resumed", "_asked", "_opaque",
+        "came_s", "frame_since_s", "closed", "kept", "tls", "_out", "_corked", "_paused", "_held", "_waiting",
+        "_stalled", "_resumed", "_resumed_s", "_asked", "_opaque", "_unanswered_s",
     )  # fmt: skip
 
     def __init__(self, handle: OnCommand, listener: Port | None = None):
@@ -118,11 +131,13 @@ class Channel(asyncio.Protocol):
         self.listener = listener
         self.loop = asyncio.get_running_loop()
         self.connection = Connection()
-        self.transport: asyncio.Transport | None = None
-        self.last_s = self.loop.time()
+        self.transport: asyncio.Transport | TlsTransport | None = None
+        self.tls: TlsTransport | None = None  # of an accepted connection with TLS
+        self.last_s = self.came_s = self.loop.time()  # came_s: when the bytes of the present commands came
         self.frame_since_s = 0.0
         self.closed = False
-        self._kept = 0
+        self.kept = 0
+        self._resumed_s = 0.0
         self._out: list[bytes] = []
         self._corked = False
         self._paused = False
@@ -133,18 +148,21 @@ class Channel(asyncio.Protocol):
         self._resumed: list[Callable[[], None]] = []
         self._asked: dict[int, asyncio.Future[Command]] = {}
         self._opaque = 0
+        self._unanswered_s = 0.0  # since when no request was answered; 0 while none waits
 
     # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
-        # No isinstance: the transports of uvloop are no subclass of asyncio.Transport.
+        self.serve(transport, transport.get_extra_info("peername") or ("127.0.0.1", 0))
+
+    def serve(self, transport: asyncio.Transport | TlsTransport, peer: Peer) -> None:
+        """Serve a connection. `peer` is the other end, (address, port)."""
         self.transport = transport
-        peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        # No isinstance of asyncio.Transport: those of uvloop are no subclass.
+        self.tls = transport if isinstance(transport, TlsTransport) else None
         self.remote = address_text(peer)
         self.remote_host = (packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        if self.listener is not None and not self.listener.admit(self):
-            self.abort()
 
     @property
     def local(self) -> str:
@@ -153,20 +171,19 @@ class Channel(asyncio.Protocol):
         return address_text(own) if own else ""
 
     def data_received(self, data: bytes) -> None:
-        self.last_s = self.loop.time()
+        self.last_s = self.came_s = self.loop.time()
         try:
             commands = self.connection.receive(data)
         except ProtocolError as error:
             if self.listener is None:
                 log.info("closing %s: %s", self.remote, error)
             else:
-                self.listener.write_log(logging.INFO, error.cause, "closing %s: %s", self.remote, error)
-                self.listener.refused(error.cause, who=self.remote, said=str(error))
+                self.listener.count_end(self, logging.INFO, error.cause, str(error))
             self.abort()
             return
         kept = self.connection.buffered
-        if kept != self._kept:
-            self._keep(kept)
+        if self.tls is not None or kept != self.kept:
+            self.count_kept()
         if not kept:
             self.frame_since_s = 0.0
         elif commands or not self.frame_since_s:
@@ -177,25 +194,19 @@ class Channel(asyncio.Protocol):
         else:
             self._handle_all(commands, self.last_s)
 
-    def _keep(self, kept: int) -> None:
-        """Count the bytes of an unfinished frame. If the bound of all connections is exceeded, the one with
-        most is closed."""
-        grows = kept > self._kept
-        listener = self.listener
-        if listener is not None:
-            listener.kept_bytes += kept - self._kept
-        self._kept = kept
-        if listener is not None and grows and listener.kept_bytes > MAX_KEPT_BYTES:
-            most = max((self, *listener.channels), key=lambda channel: channel._kept)
-            text = "closing %s: unfinished frames of all connections take %d bytes, %d of them this one's"
-            listener.write_log(
-                logging.WARNING, "unfinished frames", text, most.remote, listener.kept_bytes, most._kept
-            )
-            listener.refused(
-                "unfinished frames", value=listener.kept_bytes, limit=MAX_KEPT_BYTES, who=most.remote
-            )
-            most.abort()
-            most._keep(0)  # `connection_lost` comes later, and others may grow before
+    def count_kept(self) -> None:
+        """Count the bytes of unfinished frames and records."""
+        if self.listener is not None and not self.closed:
+            kept = self.connection.buffered
+            if self.tls is not None:
+                kept += self.tls.session.kept
+            if kept != self.kept:
+                self.listener.keep(self, kept)
+
+    def tls_failed(self, level: int, cause: str, text: str) -> None:
+        """Log and count why the connection ends."""
+        if self.listener is not None:
+            self.listener.count_end(self, level, cause, text)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -212,12 +223,12 @@ class Channel(asyncio.Protocol):
         self._out.clear()
         self._waiting.clear()
         self._resumed.clear()
-        self._keep(0)
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(RequestTimeout(f"the connection to {self.remote} ended"))
         self._asked.clear()
         if self.listener is not None:
+            self.listener.keep(self, 0)
             self.listener.gone(self)
 
     # Commands
@@ -248,6 +259,7 @@ class Channel(asyncio.Protocol):
 
     def _answered(self, command: Command) -> None:
         future = self._asked.pop(command.opaque, None)
+        self._unanswered_s = self.loop.time() if self._asked else 0.0
         if future is not None and not future.done():
             future.set_result(command)
 
@@ -266,8 +278,10 @@ class Channel(asyncio.Protocol):
             self.frame_since_s = self.loop.time()  # the time without reading does not count
         while self._waiting and not self._stalled:
             came_s, commands = self._waiting.popleft()
+            self.came_s = came_s
             self._handle_all(self._in_time(commands, came_s), came_s)
         if not self._stalled and self.transport is not None and not self.transport.is_closing():
+            self._resumed_s = self.loop.time()
             self.transport.resume_reading()
 
     def _in_time(self, commands: list[Command], came_s: float) -> list[Command]:
@@ -351,20 +365,24 @@ class Channel(asyncio.Protocol):
             transport.writelines(out)
         self.last_s = self.loop.time()
         if paused and (unsent := transport.get_write_buffer_size()) > MAX_UNSENT_BYTES:
-            text = "closing %s: it does not read, %d bytes wait"
+            text = f"it does not read, {unsent} bytes wait"
             if self.listener is None:
-                log.info(text, self.remote, unsent)
+                log.info("closing %s: %s", self.remote, text)
             else:
-                self.listener.write_log(logging.INFO, "peer does not read", text, self.remote, unsent)
-                self.listener.refused(
-                    "peer does not read", value=unsent, limit=MAX_UNSENT_BYTES, who=self.remote
+                self.listener.count_end(
+                    self, logging.INFO, "peer does not read", text, unsent, MAX_UNSENT_BYTES
                 )
             self.abort()
 
     async def request(self, command: Command, timeout: float) -> Command:
-        """Send a command and return its answer. Raises RequestTimeout after `timeout` seconds."""
+        """Send a command and return its answer. Raises RequestTimeout after `timeout` seconds.
+
+        A connection that this broker opened ends when for SILENT_S nothing was answered: what is between both
+        may have forgotten it, and a new one may pass.
+        """
         if self.closed:
             raise RequestTimeout(f"the connection to {self.remote} has ended")
+        self._unanswered_s = self._unanswered_s or self.loop.time()
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         command.opaque = self._opaque
         future = self._asked[command.opaque] = self.loop.create_future()
@@ -379,7 +397,11 @@ class Channel(asyncio.Protocol):
                 f"{self.remote} did not answer {command.code} within {timeout:g} s"
             ) from None
         finally:
-            self._asked.pop(command.opaque, None)
+            is_answered = self._asked.pop(command.opaque, None) is None
+            silent_s = self.loop.time() - self._unanswered_s
+            if not is_answered and self.listener is None and silent_s >= SILENT_S:
+                log.info("closing %s: it has answered nothing for %.0f s", self.remote, silent_s)
+                self.abort()
 
     def close(self) -> None:
         """Close the connection after the data that was written has been sent."""
@@ -393,6 +415,9 @@ class Channel(asyncio.Protocol):
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
         """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
         None."""
+        if self.tls is not None and not self._stalled:
+            if (why := self.tls.overdue(now_s, self._resumed_s)) is not None:
+                return why
         if self.frame_since_s and not self._stalled:
             limit = HEADER_TIMEOUT_S if self.connection.awaiting_header else FRAME_TIMEOUT_S
             if now_s - self.frame_since_s > limit:
@@ -406,13 +431,27 @@ class Channel(asyncio.Protocol):
 
 
 async def connect(
-    host: str, port: int, timeout: float, handle: OnCommand = lambda command, channel: None
+    host: str,
+    port: int,
+    timeout: float,
+    handle: OnCommand = lambda command, channel: None,
+    tls: ssl.SSLContext | None = None,
 ) -> Channel:
-    """Open a connection to another server's port."""
+    """Open a connection to another server's port, with TLS if its context is given. Raises OSError, and
+    TimeoutError after `timeout` seconds."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout):
-        _, channel = await loop.create_connection(lambda: Channel(handle), host, port)
+        _, channel = await loop.create_connection(lambda: Channel(handle), host, port, ssl=tls)
     return channel
+
+
+async def connect_to(address: str, timeout: float, *, tls: ssl.SSLContext | None = None) -> Channel:
+    """Open a connection to `host:port`. Raises PeerError for another text, OSError, TimeoutError."""
+    host, port = split_address(address)
+    try:
+        return await connect(host, port, timeout, tls=tls)
+    except UnicodeError:  # labels of a name that has no address, as in `a..b`
+        raise PeerError(f"{address!r:.60} has no host name that can be resolved") from None
 
 
 def when_read(
@@ -438,15 +477,3 @@ def failure_answer(command: Command, error: BaseException) -> Command:
     details."""
     log.error("request %d failed", command.code, exc_info=error)
     return command.answer(ResponseCode.SYSTEM_ERROR, "error inside the broker; its log has the details")
-
-
-def address_text(name: tuple) -> str:
-    """Return a socket's name as `ip:port`, an IPv6 address in brackets."""
-    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-
-
-def packed_address(text: str) -> bytes:
-    """Return an address as records have it: 4 or 16 bytes."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).packed

@@ -41,13 +41,16 @@ class ClientHandlers:
         }
 
     def heartbeat(self, command: Command, channel: Channel) -> Command:
-        changed = self.register((command, channel), client_bodies.decode_heartbeat(command.body))
+        access = self._parts.access
+        user = None if access is None else access.proved_name(command.code, command.fields)
+        changed = self.register((command, channel), client_bodies.decode_heartbeat(command.body), user)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
         return command.answer(0, None, fields)
 
-    def register(self, cause: Cause, beat: client_bodies.Heartbeat) -> bool:
-        """Take the groups of a client; return whether their subscriptions have changed. Raises PeerError and
-        Refusal; then nothing is changed but that groups may have been created."""
+    def register(self, cause: Cause, beat: client_bodies.Heartbeat, user: str | None = None) -> bool:
+        """Take the groups of a client; return whether their subscriptions have changed. `user` is the name
+        that the client has proved. Raises PeerError and Refusal; then nothing is changed but that groups may
+        have been created."""
         self._check(beat)
         parts = self._parts
         for consumer in beat.consumers:
@@ -68,7 +71,9 @@ class ClientHandlers:
                     limit=error.limit,
                 ) from None
         command, channel = cause
-        changed = parts.clients.heartbeat(channel, beat, command.language, command.version, parts.clock())
+        changed = parts.clients.heartbeat(
+            channel, beat, command.language, command.version, parts.clock(), user
+        )
         if not beat.without_sub:
             room = MAX_COMPILED
             for consumer in beat.consumers:

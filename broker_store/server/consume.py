@@ -18,6 +18,7 @@ from broker_store.broker import flow
 from broker_store.broker.clients import MAX_CLIENT_ID_CHARACTERS
 from broker_store.broker.offsets import TooManyOffsetsError
 from broker_store.broker.parked_pulls import ParkedPull
+from broker_store.broker.shares import Holders, no_room
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import SCHEDULE_TOPIC
 from broker_store.messages import GetRequest, GetResult, GetStatus
@@ -80,6 +81,7 @@ class Consume:
         self._wake_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self.on_arrived: Callable[[tuple[str, int]], None] = lambda queue: None  # for parked pops
+        self._histograms = parts.statistics.histograms
         self._loop = asyncio.get_running_loop()
         self._log = RepeatedLog(log)
 
@@ -159,12 +161,13 @@ class Consume:
         pull = parked.pull
         parked.offset = pull.header.queue_offset
         try:
-            parked.pull = check_pull(self._parts, pull.command, pull.header, pull.channel)
+            renewed = check_pull(self._parts, pull.command, pull.header, pull.channel)
         except Refusal:
             self._parts.parked.remove(parked)
             empty = self._empty(pull.header, GetStatus.OFFSET_OVERFLOW_ONE, parked.offset)
             self._answer(pull, empty)
             return False
+        parked.pull = renewed._replace(came_s=pull.came_s, has_waited=True)
         return True
 
     def _retry(self, parked: ParkedPull[Pull]) -> None:
@@ -336,7 +339,9 @@ class Consume:
             self._note_broadcast(
                 pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset
             )
-        if header.sys_flag & headers.PULL_SUSPEND and code == _NOT_FOUND:
+        # The consumers of a slave go back to a master that lives, also if there is nothing to give.
+        goes_back = code == _NOT_FOUND and self._parts.replication.has_master
+        if header.sys_flag & headers.PULL_SUSPEND and code == _NOT_FOUND and not goes_back:
             settings = self._parts.settings
             suspend_ms = (
                 header.suspend_timeout_ms
@@ -346,34 +351,41 @@ class Consume:
             now_ms = self._parts.clock()
             deadline_ms = now_ms + max(0, min(suspend_ms, MAX_SUSPEND_MS))
             parked = ParkedPull(
-                (header.topic, header.queue_id), pull.channel, header.queue_offset, deadline_ms, pull
+                (header.topic, header.queue_id),
+                pull.channel,
+                header.queue_offset,
+                deadline_ms,
+                pull._replace(has_waited=True),
+                holders=self._parts.shares.holders(pull.channel.remote),
             )
             if deadline_ms > now_ms and not pull.channel.closed:
                 if not self._parts.parked.park(parked):
-                    self._refuse_to_park(pull)
+                    self._refuse_to_park(pull, parked.holders)
                 elif self._store.reads.max_offset(header.topic, header.queue_id) > result.max_offset:
                     # A message arrived during a cold read, before the queue was watched.
                     self._retry(parked)
                 return
-        self._answer(pull, result)
+        self._answer(pull, result, moved=goes_back)
 
-    def _refuse_to_park(self, pull: Pull) -> None:
+    def _refuse_to_park(self, pull: Pull, holders: Holders) -> None:
         """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULL_NOT_FOUND it would pull
         again at once."""
         parked, channel = self._parts.parked, pull.channel
+        full = parked.held.full(holders)
+        why = no_room("parked pulls", channel.remote, full, parked.count, parked.max_parked)
         self._parts.statistics.refuse(
-            "parked pulls",
-            value=parked.count,
-            limit=parked.max_parked,
-            who=channel.remote,
-            said=flow.OVERLOADED,
+            why.cause, value=why.value, limit=why.limit, who=why.who, said=flow.OVERLOADED
         )
         if not pull.command.flag & 2:
             channel.write(pull.command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, {}))
+            self._count(pull, ResponseCode.SYSTEM_BUSY)
+
+    def _count(self, pull: Pull, code: int) -> None:
+        self._histograms.answered_now(pull.command.code, code, pull.came_s, waited=pull.has_waited)
 
     def _answer(self, pull: Pull, result: GetResult, *, moved: bool = False) -> None:
-        """Write the answer. `moved` means that the offset of a parked pull has passed messages that the
-        filter rejected."""
+        """Write the answer. `moved` means that the client should pull again at once: the offset of a parked
+        pull has passed messages that the filter rejected, or the master is to answer."""
         header = pull.header
         code = _code_of(result.status, header.queue_offset)
         body = result.body
@@ -408,7 +420,7 @@ class Consume:
             result.min_offset,
             result.max_offset,
             len(body),
-            0,
+            self._suggested_broker(header, result) if self._parts.replication.advises_reads else 0,
             pull.topic_sys_flag,
             pull.group_sys_flag,
         )
@@ -416,6 +428,19 @@ class Consume:
             pull.channel.write_bytes(head, body)
         else:
             pull.channel.write_bytes(head)
+        self._count(pull, code)
+
+    def _suggested_broker(self, header: PullHeader, result: GetResult) -> int:
+        """Return the id of the broker that the client should pull from next: that of the group's setting
+        while it reads what is no longer in memory, else the master's."""
+        parts = self._parts
+        is_slow = result.status is GetStatus.FOUND and not parts.near_log_end(
+            header.topic, header.queue_id, result.next_offset - 1
+        )
+        group = parts.groups.get(header.consumer_group) if is_slow else None
+        if group is None or not parts.store_settings.slave_read_enable:
+            return 0
+        return group.which_broker_when_consume_slowly
 
     def _empty(self, header: PullHeader, status: GetStatus, next_offset: int) -> GetResult:
         store = self._store

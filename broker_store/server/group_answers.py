@@ -18,8 +18,11 @@ class GroupAnswers:
         else:
             frames.append(frame)
 
-    def write(self) -> None:
-        """Write all frames that were added."""
+    def write(self) -> int:
+        """Write all frames that were added, and return their number."""
         answers, self._frames = self._frames, {}
+        number = 0
         for channel, frames in answers.items():
+            number += len(frames)
             channel.write_bytes(frames[0] if len(frames) == 1 else b"".join(frames))
+        return number

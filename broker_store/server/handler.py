@@ -55,6 +55,7 @@ def require(parts: HasAccess, command: Command, channel: Channel, *demands: Dema
         try:
             parts.access.require_more(command.code, command.fields, demands, channel.remote)
         except Denied as error:
+            parts.access.note(error, channel.remote)
             raise Refusal(ResponseCode.NO_PERMISSION, str(error), error.cause) from None
 
 

@@ -64,11 +64,7 @@ class OffsetHandlers:
                 value=header.queue_id,
                 limit=config.queues - 1,
             )
-        taken = parts.offsets.commit(
+        taken = parts.pop_positions.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )
-        if taken:
-            parts.pop_positions.committed(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
         return command.answer(0, None if taken else "Offset has been previously reset", {})

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from broker_store.access.control import AccessControl, super_user
 from broker_store.access.signatures import Credentials, read_credentials
+from broker_store.broker import flow
 from broker_store.broker.broadcast import BroadcastOffsets
 from broker_store.broker.clients import Clients
 from broker_store.broker.delay import Delay
+from broker_store.broker.deleted_groups import DeletedGroups
 from broker_store.broker.groups import Groups, group_names
 from broker_store.broker.history import History
 from broker_store.broker.locks import QueueLocks
@@ -24,17 +26,20 @@ from broker_store.broker.pop.earlier_pops import EarlierPops
 from broker_store.broker.pop.in_flight import InFlight
 from broker_store.broker.pop.order_log import OrderLog
 from broker_store.broker.pop.ordered import OrderedQueues
+from broker_store.broker.pop.others import PopsOfOthers
 from broker_store.broker.pop.parked_pops import ParkedPops
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.request_modes import RequestMode, RequestModes
 from broker_store.broker.pop.revive import Revive
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.broker.property_filters import PropertyFilters
+from broker_store.broker.shares import Shares
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
 from broker_store.config.broker import BrokerSettings
+from broker_store.config.live import LiveSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
 from broker_store.engine.status.lag_offsets import Entry, LagOffsets
@@ -42,9 +47,13 @@ from broker_store.engine.status.samples import SampleFiles
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import pop_records
 from broker_store.nameserver.handlers import NameServer
+from broker_store.replication.membership import Membership
+from broker_store.replication.replication import Replication
+from broker_store.server.access_changes import AccessChanges
 from broker_store.server.ack_group import AckGroup
 from broker_store.server.change_records import ChangeRecords
 from broker_store.server.pop_request import Pop
+from broker_store.server.port_shares import shares_of
 from broker_store.server.pull import Pull
 from broker_store.server.send_group import SendGroup
 
@@ -76,9 +85,11 @@ class BrokerParts:
 
     settings: BrokerSettings
     store_settings: StoreSettings
+    live: LiveSettings  # which of them may be changed, and how
     store: Store
     clock: Callable[[], int]  # milliseconds since 1970
     access: AccessControl | None  # None if nothing is authenticated
+    access_changes: AccessChanges | None  # None if there is no access control
     topics: Topics
     groups: Groups
     offsets: Offsets
@@ -88,6 +99,7 @@ class BrokerParts:
     property_filters: PropertyFilters
     locks: QueueLocks
     parked: ParkedPulls[Pull]
+    deleted_groups: DeletedGroups
     pop_positions: PopPositions
     ordered: OrderedQueues
     parked_pops: ParkedPops[Pop]
@@ -96,14 +108,17 @@ class BrokerParts:
     revive: Revive
     acks: AckGroup
     earlier_pops: EarlierPops
+    pops_of_others: PopsOfOthers
     statistics: Statistics
     delay: Delay
     timer: Timer
     transactions: Transactions
     sends: SendGroup
+    shares: Shares  # of one address and one user
     changes: ChangeRecords  # of changes through the ports
     pauses: Pauses  # pauses of the loop
     history: History | None  # None if no samples are kept
+    replication: Replication
     nameserver: NameServer | None  # of this process, if there is one
     endpoint: Endpoint
     started_ms: int
@@ -133,6 +148,13 @@ class BrokerParts:
         return self.lag_offsets.of_all(self.offsets.everything(), groups)
 
     @property
+    def ha_address(self) -> str:
+        """The address of the HA port, by which slaves find it. Apache's name servers require one, so without
+        an open port it is that of Apache's default."""
+        host, _, port = self.endpoint.address.rpartition(":")
+        return f"{host}:{self.replication.port or int(port) + 1}"
+
+    @property
     def in_flight(self) -> InFlight:
         """The popped messages that are invisible."""
         return self.revive_log.in_flight
@@ -146,6 +168,16 @@ class BrokerParts:
         return self.settings.broker_cluster_name
 
 
+def _watch(live: LiveSettings, settings: BrokerSettings, topics: Topics, groups: Groups) -> None:
+    """Have changed settings act on the parts that keep their values."""
+
+    def take() -> None:
+        topics.creates_itself = settings.auto_create_topic_enable
+        groups.creates_itself = settings.auto_create_subscription_group
+
+    live.watch(("autoCreateTopicEnable", "autoCreateSubscriptionGroup"), take)
+
+
 def build_parts(
     settings: BrokerSettings,
     store_settings: StoreSettings,
@@ -156,11 +188,15 @@ def build_parts(
     samples: SampleFiles | None = None,
     seconds: Callable[[], float] = time.monotonic,
     memory_bytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    wake: Callable[[Callable[[], None]], None] = lambda function: function(),
+    live: LiveSettings | None = None,
+    membership: Membership | None = None,
 ) -> BrokerParts:
     """Return the parts over a store, without content: `server.broker.Broker.load` reads the config files.
 
+    Without `live` the settings that may be changed while the broker runs are kept for this run alone.
     `samples` are the files of the history, None for no history. `seconds` is the clock for the waits of
-    sends.
+    sends. `wake` calls a function on the loop, from any thread. `membership` is of controller mode.
     """
     topics = Topics(
         cluster=settings.broker_cluster_name,
@@ -176,8 +212,11 @@ def build_parts(
         max_topics=settings.max_topics,
         revive_queues=settings.revive_queue_num,
     )
+    shares = shares_of(settings, settings.max_percent_of_user)
     names = group_names()
-    offsets = Offsets(clock=clock, names=names, log_end=lambda: store.log.wrote)
+    offsets = Offsets(
+        clock=clock, max_pairs=settings.max_offsets, names=names, log_end=lambda: store.log.wrote
+    )
     clients = Clients(expired_after_ms=settings.channel_expired_timeout, names=names)
     statistics = Statistics(clock=clock)
     groups = Groups(
@@ -196,7 +235,10 @@ def build_parts(
         max_per_slot=settings.timer_congest_num_each_slot,
     )
     endpoint = Endpoint(settings.broker_ip1, settings.listen_port)
-    positions = PopPositions(store, offsets)
+    deleted_groups = DeletedGroups(store)
+    others = PopsOfOthers(settings.broker_name)
+    positions = PopPositions(store, offsets, deleted_groups)
+    access = access_control(settings, clock)
     revive_log = ReviveLog(
         store,
         timer.admission,
@@ -221,14 +263,20 @@ def build_parts(
             and (config := topics.get(place[1])) is not None
             and place[2] < config.read_queues
         ),
+        max_invisible_ms=settings.timer_max_delay_sec * 1000,
         in_flight=revive_log.in_flight,
     )
+    if live is None:
+        live = LiveSettings((settings, store_settings))
+    _watch(live, settings, topics, groups)
     parts = BrokerParts(
         settings=settings,
         store_settings=store_settings,
+        live=live,
         store=store,
         clock=clock,
-        access=access_control(settings),
+        access=access,
+        access_changes=None if access is None else AccessChanges(access, store),
         topics=topics,
         groups=groups,
         offsets=offsets,
@@ -255,7 +303,9 @@ def build_parts(
             watch=store.confirmation.watch,
             unwatch=store.confirmation.unwatch,
             max_parked=settings.max_parked_pulls,
+            shares=shares,
         ),
+        deleted_groups=deleted_groups,
         pop_positions=positions,
         ordered=ordered,
         parked_pops=ParkedPops(
@@ -263,6 +313,7 @@ def build_parts(
             unwatch=store.confirmation.unwatch,
             max_parked=settings.max_pop_polling_size,
             max_in_line=settings.pop_polling_size,
+            shares=shares,
         ),
         request_modes=RequestModes(
             RequestMode(settings.default_message_request_mode, settings.default_pop_share_queue_num)
@@ -277,9 +328,13 @@ def build_parts(
             topics,
             groups,
             clock=clock,
+            others=others,
             version=2 if settings.enable_retry_topic_v2 else 1,
         ),
-        earlier_pops=EarlierPops(store, timer, revive_log.in_flight, topic=revive_log.topic),
+        earlier_pops=EarlierPops(
+            store, timer, positions, revive_log.in_flight, others, topic=revive_log.topic
+        ),
+        pops_of_others=others,
         statistics=statistics,
         delay=Delay(store, levels_ms=store_settings.delay_levels_ms, clock=clock),
         timer=timer,
@@ -292,7 +347,8 @@ def build_parts(
             max_checks=settings.transaction_check_max,
             reserved_ms=store_settings.file_reserved_time * 3_600_000,
         ),
-        sends=SendGroup(store, statistics, settings, store_settings, seconds=seconds),
+        sends=SendGroup(store, statistics, settings, store_settings, seconds=seconds, shares=shares),
+        shares=shares,
         changes=ChangeRecords(
             clock, dropped=lambda count: statistics.refuse("record of a change dropped", count)
         ),
@@ -300,15 +356,17 @@ def build_parts(
         history=None
         if samples is None
         else History(store, offsets, clients, samples, entries=lambda: parts.all_lag_offsets(), clock=clock),
+        replication=Replication(store_settings, store, wake, membership),
         nameserver=nameserver,
         endpoint=endpoint,
         started_ms=clock(),
         memory_bytes=memory_bytes,
     )
+    live.watch(flow.KEYS, parts.sends.take_limit)
     return parts
 
 
-def access_control(settings: BrokerSettings) -> AccessControl | None:
+def access_control(settings: BrokerSettings, clock: Callable[[], int]) -> AccessControl | None:
     """Return access control with the users of the settings, None if it is off."""
     if not settings.authentication_enabled:
         return None
@@ -322,6 +380,7 @@ def access_control(settings: BrokerSettings) -> AccessControl | None:
         open_to_all=_names(settings.authentication_whitelist),
         open_to_users=_names(settings.authorization_whitelist),
         first_users=[super_user(credentials) for credentials in given if credentials is not None],
+        clock=clock,
     )
 
 

@@ -25,14 +25,14 @@ from broker_store.broker.pop.ordered import TooManyOrderedError
 from broker_store.broker.pop.parked_pops import ParkedPop
 from broker_store.broker.pop.positions import Place
 from broker_store.errors import LimitError
-from broker_store.formats.names import RETRY_PREFIX
+from broker_store.formats.names import RETRY_PREFIX, popped_topic
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import GetRequest, GetResult, GetStatus, PutStatus
 from broker_store.protocol.pop import NORMAL, ORDER_REVIVE_QUEUE, QueueOffsets, Receipt, topic_of
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import not_stored
-from broker_store.server.pop_checks import FROM_MIN
+from broker_store.server.pop_checks import FROM_MIN, may_read
 from broker_store.server.pop_places import places_of
 from broker_store.server.pop_records import as_of_topic, message_places
 from broker_store.server.pop_request import ALL_QUEUES, Pop, PopEnd, PopResult
@@ -69,6 +69,7 @@ class _Run:
     corrected: bool = False  # the offset of the first of `places`
     refused: PutStatus | None = None
     no_room: str | None = None
+    has_ended: bool = False  # answered with `found`, or about to be
 
 
 class Pops:
@@ -78,8 +79,11 @@ class Pops:
         self._parts, self._store = parts, parts.store
         self._loop = asyncio.get_running_loop()
         self._reading: set[Place] = set()
+        # Of parked pops that found messages and read on
+        self._read_on: dict[ParkedPop[Pop], _Run] = {}
         self.waiting = WaitingPops(parts, retry=self._retry, give_up=self._give_up)
         parts.ordered.on_free = self._wake_place
+        parts.pop_positions.on_set_back = self.waiting.set_back
         self._log = RepeatedLog(log)
         self.random = random.Random()
 
@@ -107,7 +111,9 @@ class Pops:
     def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> _Run:
         return _Run(
             pop,
-            places_of(self._parts, pop, self.random.randrange(100)),
+            places_of(
+                self._parts, pop, self.random.randrange(100), self.random.randrange(max(1, pop.read_queues))
+            ),
             self._parts.clock(),
             ORDER_REVIVE_QUEUE if pop.is_order else self._parts.revive_log.next_queue(),
             parked,
@@ -117,6 +123,8 @@ class Pops:
     def _advance(self, run: _Run) -> None:
         """Read the next queues of a pop, and answer it when it has enough or no queue is left."""
         pop, reads = run.pop, 0
+        if not may_read(self._parts, run.pop):
+            run.places.clear()
         while run.places and run.count < pop.max_messages and run.size < MAX_POP_BYTES:
             reads += 1
             if reads > MAX_READS_PER_TURN:
@@ -180,14 +188,16 @@ class Pops:
         channel = run.pop.channel
         self._reading.discard(place)
         channel.release()
-        if channel.closed or (run.parked is not None and not run.parked.waiting):
+        if self._is_over(run) or (channel.paused and run.count):
+            self._finish_early(run)
             self._wake_place(place)
         elif channel.paused:
             # The peer has not read its other answers: messages would be invisible and unread.
-            channel.when_resumed(lambda: self._advance(run))
+            # Its time may be over by then
+            channel.when_resumed(lambda: self._advance_open(run))
             self._wake_place(place)
-        elif self._store.tombstones.before(place[1]) >= log_end:
-            self._next_place(run)  # the topic was deleted: its messages and their offsets are gone
+        elif self._store.tombstones.before(place[1]) >= log_end or not may_read(self._parts, run.pop):
+            self._next_place(run)  # a deleted topic: its messages and their offsets are gone
             self._wake_place(place)
             self._advance(run)
         elif self._taken(run, place, offset, result, began_s):
@@ -200,7 +210,10 @@ class Pops:
         if self._store.reads.max_offset(topic, queue_id) > (
             self._parts.pop_positions.next_offset(group, topic, queue_id) or 0
         ):
-            self.waiting.wake([(topic, group, queue_id), (topic, group, ALL_QUEUES)])
+            # A pop of any queue of the normal topic reads the retry topics too
+            normal = popped_topic(topic, group)
+            lines = [(topic, group, queue_id), (topic, group, ALL_QUEUES)]
+            self.waiting.wake(lines if normal == topic else self._parts.parked_pops.lines(group, normal))
 
     def _offset(self, run: _Run, place: Place) -> int:
         """Return where a group reads a queue next. Its first pop commits that. Raises
@@ -228,9 +241,9 @@ class Pops:
         """Take the result of a read; return False if the pop goes on later."""
         parts, status = self._parts, result.status
         parts.statistics.read(status is GetStatus.FOUND, time.perf_counter() - began_s)
+        if not run.peeks and parts.pop_positions.next_offset(*place) != offset:
+            return True  # while a thread read it was set, or moved by acknowledgements in order: read again
         if status is GetStatus.FOUND and run.pop.is_order:
-            if parts.pop_positions.next_offset(*place) != offset:
-                return True  # acknowledgements or a reset moved it while a thread read
             if not self._is_blocked(run.pop, place, run.pop_ms):
                 self._take_in_order(run, place, offset, result)
         elif status is GetStatus.FOUND:
@@ -267,8 +280,19 @@ class Pops:
         return True
 
     def _advance_open(self, run: _Run) -> None:
-        if not run.pop.channel.closed and (run.parked is None or run.parked.waiting):
+        if self._is_over(run):
+            self._finish_early(run)
+        else:
             self._advance(run)
+
+    def _is_over(self, run: _Run) -> bool:
+        """Return True if the client has gone, or the time of a parked pop is over."""
+        return run.pop.channel.closed or (run.parked is not None and not run.parked.waiting)
+
+    def _finish_early(self, run: _Run) -> None:
+        """Answer a pop that reads no more with what it has: its messages are invisible already."""
+        if run.count and not run.has_ended:
+            self._finish(run)
 
     def _take_messages(self, run: _Run, place: Place, offset: int, result: GetResult) -> None:
         """Store the pop checkpoint of messages that were found, and add them to the answer."""
@@ -343,6 +367,8 @@ class Pops:
         run.count += len(found.offsets)
         run.size += len(result.body)
         run.rest += max(0, result.max_offset - result.next_offset)
+        if run.parked is not None:
+            self._read_on[run.parked] = run
         group, topic, _ = place
         self._parts.statistics.delivered(group, topic, len(found.offsets), len(result.body), result.cold)
 
@@ -354,6 +380,7 @@ class Pops:
             at = self._parts.pop_positions.next_offset(run.pop.group, topic, queue_id) or 0
             run.rest += max(0, self._store.reads.max_offset(topic, queue_id) - at)
         if run.count:
+            run.has_ended = True
             self._end(run)  # its time may end before the pop checkpoints are synced: one answer is enough
             if run.pop.on_found is not None:
                 run.pop.on_found(run.size)
@@ -372,6 +399,7 @@ class Pops:
 
     def _end(self, run: _Run) -> None:
         if run.parked is not None:
+            self._read_on.pop(run.parked, None)
             self._parts.parked_pops.remove(run.parked)
 
     def _wait(self, run: _Run) -> None:
@@ -435,8 +463,12 @@ class Pops:
         return False
 
     def _give_up(self, parked: ParkedPop[Pop]) -> None:
-        """Answer a parked pop for which no message came."""
+        """Answer a parked pop whose time is over: with the messages of the queues that were read, or with
+        none."""
         pop = parked.request
+        if (run := self._read_on.get(parked)) is not None:
+            self._finish_early(run)
+            return
         if pop.is_question:
             pop.answer(PopResult(PopEnd.NOTHING))
         else:
@@ -449,7 +481,7 @@ class Pops:
         if config is not None and config.read_queues != pop.read_queues:
             pop = parked.request = pop._replace(read_queues=config.read_queues)
         if pop.is_question:
-            if self._has_message(pop):
+            if may_read(self._parts, pop) and self._has_message(pop):
                 self._parts.parked_pops.remove(parked)
                 pop.answer(PopResult(PopEnd.FOUND))
                 self.waiting.wake([pop.line])

@@ -3,7 +3,9 @@ section 5)."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from broker_store.messages import PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
@@ -28,7 +30,8 @@ class PopAckHandlers:
     def __init__(self, parts: BrokerParts, acks: PopAcks):
         self._parts, self._acks = parts, acks
         self._answers = GroupAnswers()
-        parts.acks.on_answered = self._answers.write
+        self._histograms = parts.statistics.histograms
+        parts.acks.on_answered = self._write_answers
 
     def handlers(self) -> Handlers:
         return {
@@ -38,19 +41,28 @@ class PopAckHandlers:
             RequestCode.POP_ROLLBACK: self.roll_back,
         }
 
+    def _write_answers(self) -> None:
+        self._answers.write()
+
     def ack(self, command: Command, channel: Channel) -> None:
         """Store that a message was consumed."""
         header = read_header(RequestCode.ACK_MESSAGE, command.fields)
-        self._acks.ack(_popped(header), channel.remote, partial(self._answer_ack, command, channel))
+        self._acks.ack(
+            _popped(header), channel.remote, partial(self._answer_ack, command, channel, channel.came_s)
+        )
 
-    def _answer_ack(self, command: Command, channel: Channel, status: PutStatus) -> None:
+    def _answer_ack(self, command: Command, channel: Channel, came_s: float, status: PutStatus) -> None:
         answer = self._answer_to(command, channel, status)
         if not command.is_oneway and not channel.closed:
             self._answers.add(channel, encode_frame(answer))
+            self._histograms.answered_now(command.code, answer.code, came_s)
 
-    async def batch_ack(self, command: Command, channel: Channel) -> Command | None:
+    def batch_ack(self, command: Command, channel: Channel) -> Coroutine[Any, Any, Command | None]:
         """Store that messages of several pops were consumed. All entries are checked before one is stored.
         In turns: each entry is a record."""
+        return self._batch_ack(command, channel, channel.came_s)
+
+    async def _batch_ack(self, command: Command, channel: Channel, came_s: float) -> Command | None:
         broker_name, acks = read_batch_ack(command.body)
         if broker_name is not None:
             self._acks.check_broker(broker_name)
@@ -73,13 +85,14 @@ class PopAckHandlers:
         if refusal is not None:
             raise refusal
         self._parts.store.confirmation.when_confirmed(
-            self._parts.store.log.wrote, lambda status: self._answer(command, channel, status)
+            self._parts.store.log.wrote, lambda status: self._answer(command, channel, came_s, status)
         )
         return None
 
     def change_invisible_time(self, command: Command, channel: Channel) -> None:
         """Give a message another invisible time, from now on."""
         header = read_header(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, command.fields)
+        came_s = channel.came_s
 
         def changed(status: PutStatus, receipt: Receipt) -> None:
             fields = {
@@ -87,7 +100,7 @@ class PopAckHandlers:
                 "invisibleTime": str(receipt.invisible_ms),
                 "reviveQid": str(receipt.revive_queue),
             }
-            self._answer(command, channel, status, fields)
+            self._answer(command, channel, came_s, status, fields)
 
         self._acks.change_invisible_time(_popped(header), header.invisible_time, channel.remote, changed)
 
@@ -97,11 +110,17 @@ class PopAckHandlers:
         return command.answer()
 
     def _answer(
-        self, command: Command, channel: Channel, status: PutStatus, fields: dict[str, str] | None = None
+        self,
+        command: Command,
+        channel: Channel,
+        came_s: float,
+        status: PutStatus,
+        fields: dict[str, str] | None = None,
     ) -> None:
         answer = self._answer_to(command, channel, status, fields)
         if not command.is_oneway and not channel.closed:
             channel.write(answer)
+            self._histograms.answered_now(command.code, answer.code, came_s)
 
     def _answer_to(
         self, command: Command, channel: Channel, status: PutStatus, fields: dict[str, str] | None = None

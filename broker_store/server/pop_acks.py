@@ -91,7 +91,7 @@ class PopAcks:
         self._check_revive_queue(ack.revive_queue)
         self.check_group(ack.group)
         if ack.revive_queue != ORDER_REVIVE_QUEUE:
-            self._check_invisible_time(self._target_of(ack).key, ack.invisible_ms)
+            self._check_invisible_time(self._target_of(ack), ack.invisible_ms)
         reads = self._parts.store.reads
         low, high = reads.min_offset(topic, ack.queue_id), reads.max_offset(topic, ack.queue_id)
         offsets = [ack.start_offset + diff for diff in ack.diffs]
@@ -117,6 +117,7 @@ class PopAcks:
         parts, receipt = self._parts, popped.receipt
         self.check(popped, remote, is_after=True)
         check_invisible_time(parts, invisible_ms, least=0)
+        parts.acks.store_now(popped.target)
         if receipt.is_order:
             return self._change_in_order(popped, invisible_ms, done)
         if self.is_visible(popped):
@@ -199,7 +200,7 @@ class PopAcks:
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=is_after)
         self.check_group(popped.group)
         if not receipt.is_order:
-            self._check_invisible_time(popped.target.key, receipt.invisible_ms)
+            self._check_invisible_time(popped.target, receipt.invisible_ms)
 
     def check_broker(self, name: str) -> None:
         """Raise Refusal for the name of another broker."""
@@ -210,10 +211,20 @@ class PopAcks:
                 "receipt of another broker",
             )
 
-    def _check_invisible_time(self, key: PopKey, invisible_ms: int) -> None:
-        """Raise Refusal if the pop of a receipt is known, and had another invisible time. A record that is
-        due at another time than its pop checkpoint would come too late for it."""
-        given_ms = self._parts.revive_log.in_flight.invisible_ms(key)
+    def _check_invisible_time(self, target: AckTarget, invisible_ms: int) -> None:
+        """Raise Refusal if the pop of a receipt is known, and had another invisible time, or if no pop makes
+        a message invisible for so long. A record that is due at another time than its pop checkpoint would
+        come too late for it."""
+        limit_ms = self._parts.settings.timer_max_delay_sec * 1000
+        if target.due_ms - self._parts.clock() > limit_ms:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt ends more than {limit_ms} ms ahead, which timerMaxDelaySec does not allow",
+                "receipt",
+                value=target.due_ms,
+                limit=limit_ms,
+            )
+        given_ms = self._parts.revive_log.in_flight.invisible_ms(target.key)
         if given_ms is not None and given_ms != invisible_ms:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -73,6 +73,19 @@ def check_notification(
     return _check(parts, header, cause, reader, answer, 1, 0)._replace(is_question=True)
 
 
+def may_read(parts: BrokerParts, pop: Pop) -> bool:
+    """Return whether a group may still be given messages: it and the topic exist, and are not closed. What a
+    deleted group is given could not come again."""
+    config, group = parts.topics.get(pop.topic), parts.groups.get(pop.group)
+    return (
+        config is not None
+        and config.perm & PERM_READ > 0
+        and group is not None
+        and group.consume_enable
+        and parts.groups.may_read(pop.group, pop.topic)
+    )
+
+
 def _check(
     parts: BrokerParts,
     header: Any,

@@ -12,11 +12,12 @@ from broker_store.server.pop_request import ALL_QUEUES, Pop
 KindAndQueue = tuple[int, int]
 
 
-def places_of(parts: BrokerParts, pop: Pop, chance: int) -> deque[KindAndQueue]:
-    """Return the queues in the order in which a pop reads them: those of the retry topics first if `chance`,
-    a number of 0 to 99, is below popFromRetryProbability, else last."""
+def places_of(parts: BrokerParts, pop: Pop, chance: int, first: int = 0) -> deque[KindAndQueue]:
+    """Return the queues in the order in which a pop reads them: those of the topic from the queue `first` on,
+    and those of the retry topics before them if `chance`, a number of 0 to 99, is below
+    popFromRetryProbability, else after them."""
     if pop.queue_id == ALL_QUEUES:
-        normal = [(NORMAL, (chance + number) % pop.read_queues) for number in range(pop.read_queues)]
+        normal = [(NORMAL, (first + number) % pop.read_queues) for number in range(pop.read_queues)]
     else:
         normal = [(NORMAL, pop.queue_id)]
     if pop.is_order:  # what is not acknowledged is read again in its queue

@@ -92,6 +92,7 @@ class Pop(NamedTuple):
     attempt_id: str | None = None  # a pop in order that repeats it gets the same messages
     # Called with the bytes of the messages that were found, before they are confirmed
     on_found: Callable[[int], None] | None = None
+    on_parked: Callable[[], None] | None = None  # called when it begins to wait for a message
 
     @property
     def line(self) -> tuple[str, str, int]:

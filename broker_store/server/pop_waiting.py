@@ -8,6 +8,7 @@ from itertools import islice
 
 from broker_store.broker.pop.parked_pops import Line, ParkedPop
 from broker_store.broker.pop.revive_queue import Revived
+from broker_store.broker.shares import no_room
 from broker_store.broker.topics import TopicConfig
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES, Pop
@@ -63,18 +64,19 @@ class WaitingPops:
 
     def park(self, pop: Pop) -> bool:
         """Have a request wait; False if there is no room."""
-        parked = ParkedPop(pop.line, pop.channel, pop.deadline_ms, pop)
+        holders = self._parts.shares.holders(pop.channel.remote)
+        parked = ParkedPop(pop.line, pop.channel, pop.deadline_ms, pop, holders=holders)
         ids = range(pop.read_queues) if pop.queue_id == ALL_QUEUES else [pop.queue_id]
         if not self._parts.parked_pops.park(parked, [(pop.topic, queue_id) for queue_id in ids]):
             parked_pops = self._parts.parked_pops
+            full = parked_pops.held.full(holders)
+            why = no_room("parked pops", pop.channel.remote, full, parked_pops.count, parked_pops.max_parked)
             self._parts.statistics.refuse(
-                "parked pops",
-                value=parked_pops.count,
-                limit=parked_pops.max_parked,
-                who=pop.channel.remote,
-                said=_FULL,
+                why.cause, value=why.value, limit=why.limit, who=why.who, said=_FULL
             )
             return False
+        if pop.on_parked is not None:
+            pop.on_parked()
         return True
 
     def arrived(self, queue: tuple[str, int]) -> None:
@@ -94,6 +96,10 @@ class WaitingPops:
         for queue_id in queue_ids:
             self._parts.pop_positions.drop(group, topic, queue_id)
             self._parts.ordered.clear((group, topic, queue_id))
+        self.wake(self._parts.parked_pops.lines(group, topic))
+
+    def set_back(self, group: str, topic: str) -> None:
+        """Have parked pops of a group read again, because its offset of a queue was set back."""
         self.wake(self._parts.parked_pops.lines(group, topic))
 
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:

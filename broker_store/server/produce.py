@@ -10,14 +10,18 @@ missing.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
+from broker_store.access.resources import Action, on_cluster, on_group, on_topic
 from broker_store.broker import flow
+from broker_store.broker.pop.revive_log import AHEAD_MS, LOG_END, NEXT_OFFSET
 from broker_store.broker.topics import MULTI_TAG, TooManyTopicsError, TopicConfig
 from broker_store.config.broker import BrokerSettings
-from broker_store.errors import NameError_
-from broker_store.formats import properties, record
-from broker_store.formats.names import RETRY_PREFIX
+from broker_store.errors import FormatError, NameError_
+from broker_store.formats import pop_records, properties, record
+from broker_store.formats.names import RETRY_PREFIX, check_topic, popped_topic
+from broker_store.formats.pop_records import PopCheckpoint
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import FORBIDDEN_TO_SEND, HALF_TOPIC, PERM_WRITE
 from broker_store.messages import Message, PutResult, PutStatus
@@ -27,13 +31,14 @@ from broker_store.protocol.framing import encode_frame, encode_send_answer
 from broker_store.protocol.headers import SendHeader, read_send
 from broker_store.server.channel import Channel
 from broker_store.server.group_answers import GroupAnswers
-from broker_store.server.handler import FAQ, Refusal
+from broker_store.server.handler import FAQ, Refusal, no_group, no_topic, require
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.unique_ids import UniqueIds, find_unique_key
 from broker_store.server.waiting import delay_level, make_half, make_wait, recall_handle_of
 
 SEND_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+USUAL = int(RequestCode.SEND_MESSAGE_V2)  # what Apache's Java clients send
 TRANSACTION_BITS = 0xC
 IPV6_BITS = 0x30  # the store sets them from the hosts
 INNER_BATCH_BIT = 0x80
@@ -60,6 +65,13 @@ def added_properties(settings: BrokerSettings) -> dict[str, str]:
     }
 
 
+def forbidden(topic: str) -> Refusal:
+    """Return the refusal of a send to a topic that only the broker writes to."""
+    return Refusal(
+        ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", "forbidden topic"
+    )
+
+
 class Produce:
     """The handlers of sends."""
 
@@ -68,38 +80,40 @@ class Produce:
         self._parts = parts
         self._group = group
         self._store = parts.store
-        self._most_pending = settings.send_thread_pool_queue_capacity
         self._topic_of = parts.topics.get
-        # A record of the logs of pops moves messages of any group: only the broker writes them.
+        # A record of the logs of pops moves messages of any group: only the broker writes them, but for those
+        # of pops at other brokers (`_popped_elsewhere`).
         self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic, parts.ordered.log.topic}
         self._store_host = parts.endpoint.store_host
         ip, port = parts.endpoint.store_host
         self._id_prefix = (ip + port.to_bytes(4, "big")).hex().upper()
         self._region = settings.region_id
         self._region_fields = {"MSG_REGION": settings.region_id, "TRACE_ON": "true"}
-        added = added_properties(settings)
-        self._added = properties.encode(added)
-        self._added_names = added.keys()
+        self._take_added()
+        parts.live.watch(("traceOn",), self._take_added)
         self._unique_ids = UniqueIds(parts)
         self._answers = GroupAnswers()
-        group.on_answered = self._answers.write
+        self._histograms = parts.statistics.histograms
+        # Answers of the group, without those to USUAL that succeeded: (code of the request, of the answer)
+        self._unusual: Counter[tuple[int, int]] = Counter()
+        group.on_answered = self._write_answers
         # Called with the command, its channel and a topic that was created for a send.
         self.on_topic_created: Callable[[Command, Channel, TopicConfig], None] = (
             lambda command, channel, config: None
         )
+
+    def _take_added(self) -> None:
+        added = added_properties(self._parts.settings)
+        self._added, self._added_names = properties.encode(added), added.keys()
 
     def send(self, command: Command, channel: Channel) -> Command | None:
         """Handle a send of any of the three codes."""
         try:
             if self._store.rejects_sends is not None:
                 raise self._busy()
-            if self._group.pending >= self._most_pending:
+            if (full := self._group.no_room_for(channel.remote)) is not None:
                 raise Refusal(
-                    ResponseCode.SYSTEM_BUSY,
-                    flow.OVERLOADED,
-                    "overload of sends",
-                    value=self._group.pending,
-                    limit=self._most_pending,
+                    ResponseCode.SYSTEM_BUSY, flow.OVERLOADED, full.cause, value=full.value, limit=full.limit
                 )
             header = read_send(command)
             config = self._topic_of(header.topic)
@@ -109,7 +123,10 @@ class Produce:
                 or header.topic[0] == "%"
                 or header.topic in self._forbidden
             ):
-                config = self._check_topic(header, config, channel, command)
+                if header.topic == self._parts.revive_log.topic and config is not None:
+                    header = self._popped_elsewhere(header, command, channel)
+                else:
+                    config = self._check_topic(header, config, channel, command)
             queue_id = self._check_queue(header, config, channel)
             if not command.body:
                 raise Refusal(
@@ -208,11 +225,7 @@ class Produce:
         topic = header.topic
         try:
             if topic in self._forbidden:
-                raise Refusal(
-                    ResponseCode.NO_PERMISSION,
-                    f"Sending message to topic[{topic}] is forbidden.",
-                    "forbidden topic",
-                )
+                raise forbidden(topic)
             if config is None:
                 config = self._create_topic(header, command, channel)
                 if config is not None:
@@ -230,6 +243,46 @@ class Produce:
                 "no topic",
             )
         return config
+
+    def _popped_elsewhere(self, header: SendHeader, command: Command, channel: Channel) -> SendHeader:
+        """Return the header of a record for the revive log that a slave sends which acts for its master,
+        without the properties that only this broker sets. Raises Refusal for a record of a pop at this
+        broker, or of none, and where the popped messages cannot come again: without topic or group here."""
+        encoded = header.properties.encode("utf-8", "replace")
+        try:
+            found = pop_records.decode_record(properties.get(encoded, properties.TAGS), command.body)
+            key = found.key
+            popped = popped_topic(key.topic, key.group)
+            check_topic(popped)
+        except (FormatError, NameError_):
+            raise forbidden(header.topic) from None
+        if key.broker_name in ("", self._parts.broker_name) or header.batch:
+            raise forbidden(header.topic)
+        # It lets the group have messages of the topic, or an acknowledgement keeps them from it. And this
+        # broker asks the one that is named, which is a request of its own, of a super user.
+        require(
+            self._parts,
+            command,
+            channel,
+            on_topic(popped, Action.SUB),
+            on_group(key.group, Action.SUB),
+            on_cluster(self._parts.cluster, Action.UPDATE),
+        )
+        if self._topic_of(popped) is None:
+            raise no_topic(popped)
+        try:
+            group = self._parts.groups.find_or_create(key.group, (command, channel))
+        except NameError_:
+            raise forbidden(header.topic) from None
+        if group is None:
+            raise no_group(key.group)
+        changes: dict[str, str | None] = dict.fromkeys((NEXT_OFFSET, LOG_END))
+        due_ms = found.revive_ms - AHEAD_MS if isinstance(found, PopCheckpoint) else 0
+        if due_ms > self._parts.clock():
+            # As this broker's own it waits in the timer: in the revive log it would be held in memory
+            changes |= {**dict.fromkeys(properties.TIMER_ASKING), properties.TIMER_DELIVER_MS: str(due_ms)}
+        changed = properties.set_values(encoded, changes)
+        return header._replace(properties=changed.decode("utf-8"))
 
     def _create_topic(self, header: SendHeader, command: Command, channel: Channel) -> TopicConfig | None:
         topics = self._parts.topics
@@ -338,10 +391,24 @@ class Produce:
 
     # Answers
 
+    def _write_answers(self, took_s: float) -> None:
+        """Write the answers of a group whose first message came `took_s` ago, and count them."""
+        usual = self._answers.write()
+        if self._unusual:
+            for (code, answer), number in self._unusual.items():
+                self._histograms.answered(code, answer, took_s, number)
+                usual -= number
+            self._unusual.clear()
+        if usual:
+            self._histograms.answered(USUAL, ResponseCode.SUCCESS, took_s, usual)
+
     def _busy(self) -> Refusal:
-        """Return the reason why no send is accepted now: the broker is a slave, or its page cache is busy."""
-        if self._store.rejects_sends == "slave":
-            return Refusal(ResponseCode.SYSTEM_BUSY, flow.REJECTED, "slave")
+        """Return the reason why no send is accepted now: the broker is a slave, its page cache is busy, or no
+        buffer of the pool is free."""
+        if self._store.rejects_sends in ("slave", "no_buffer"):
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY, flow.REJECTED, self._store.rejects_sends.replace("_", " ")
+            )
         limit_ms = self._parts.store_settings.os_page_cache_busy_time_out_mills
         return Refusal(
             ResponseCode.SYSTEM_BUSY,
@@ -370,6 +437,8 @@ class Produce:
                 code,
                 recall_handle=handle,
             )
+            if code or command.code != USUAL:
+                self._unusual[command.code, code] += 1
             self._answers.add(channel, frame)
 
     def _half_stored(self, context: tuple[Command, Channel, str | None, int, str], result: PutResult) -> None:
@@ -392,6 +461,8 @@ class Produce:
                 command, ids, queue_id, result.queue_offset, unique_key, self._region, code
             )
         else:
-            code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
+            code, remark = int(ANSWERS[result.status][0]), self._group.remark(result.status)
             frame = encode_frame(command.answer(code, remark, dict(self._region_fields)))
+        if code or command.code != USUAL:
+            self._unusual[command.code, code] += 1
         self._answers.add(channel, frame)

@@ -16,7 +16,7 @@ class Pull(NamedTuple):
 
     `tag_codes` are the hash codes of the tags that it wants, None for all messages. A `message_filter` judges
     messages by their properties. `subscription` is that of the group, from which both were made; None if the
-    request has its own.
+    request has its own. `came_s` is when it came, in seconds of `time.monotonic`.
     """
 
     command: Command
@@ -27,3 +27,5 @@ class Pull(NamedTuple):
     group_sys_flag: int
     message_filter: MessageFilter | None
     subscription: Subscription | None
+    came_s: float
+    has_waited: bool = False  # for a message

@@ -32,6 +32,12 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
     config = parts.topics.get(header.topic)
     if not parts.settings.broker_permission & PERM_READ:
         raise _forbidden(_BY_BROKER, f"the broker[{parts.settings.broker_ip1}] pulling message is forbidden")
+    if not parts.replication.serves_reads:
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "this slave serves no reads: slaveReadEnable=false, or its log is not yet compared with a "
+            "master's",
+        )
     if command.code == RequestCode.LITE_PULL_MESSAGE and not parts.settings.lite_pull_message_enable:
         raise _forbidden(
             _BY_BROKER, f"the broker[{parts.settings.broker_ip1}] for lite pull consumer is forbidden"
@@ -58,7 +64,17 @@ def check_pull(parts: BrokerParts, command: Command, header: PullHeader, channel
     if not subscription.class_filter and not filters.is_tag_type(subscription.expression_type):
         judge = _message_filter(parts, header, subscription)
     of_group = None if header.sys_flag & headers.PULL_SUBSCRIPTION else subscription
-    return Pull(command, header, channel, tag_codes, config.sys_flag, group.group_sys_flag, judge, of_group)
+    return Pull(
+        command,
+        header,
+        channel,
+        tag_codes,
+        config.sys_flag,
+        group.group_sys_flag,
+        judge,
+        of_group,
+        channel.came_s,
+    )
 
 
 def no_filter(expression_type: str) -> str:

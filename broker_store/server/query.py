@@ -88,6 +88,9 @@ class Query:
                 return command.answer(
                     ResponseCode.SYSTEM_ERROR, f"the message at {header.offset} of the log is damaged: {raw}"
                 )
+            if raw is None and self._parts.replication.feeder is not None:
+                # Slaves have it, and consumers may not yet: a slave compares the end of its log
+                raw = self._store.reads.records.record_at(header.offset, below=self._store.log.committed)
             if raw is None:
                 where = (
                     ": no record that can be read begins there"

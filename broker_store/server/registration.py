@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from broker_store.access.signatures import signed
@@ -31,7 +31,9 @@ from broker_store.protocol import registration_body, table_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION, Command
 from broker_store.protocol.headers import write_header
+from broker_store.protocol.host_port import split_address
 from broker_store.protocol.registration_body import Registration as Served
+from broker_store.server.certificate import context_to_servers
 from broker_store.server.channel import Channel, connect
 from broker_store.server.parts import BrokerParts, inner_credentials
 from broker_store.turns import in_turns, steps_in_turns
@@ -51,33 +53,54 @@ DEFAULT_PORT = 9876
 class Registration:
     """The registrations of a broker at its name servers."""
 
-    def __init__(self, parts: BrokerParts):
+    def __init__(self, parts: BrokerParts, channels: Mapping[str, Channel] | None = None):
+        """`channels` are connections to name servers that a broker before has left open (`leave_open`)."""
         self._parts = parts
         self._credentials = inner_credentials(parts.settings)
         addresses = [address.strip() for address in parts.settings.namesrv_addr.split(";") if address.strip()]
-        self.peers = [_Peer(address, self) for address in addresses]
+        self.peers = [_Peer(address, self, (channels or {}).get(address)) for address in addresses]
+        self.tls = context_to_servers(parts.settings) if parts.settings.tls_enable else None
         self._tasks: list[asyncio.Task] = []
         self._started = False
+        self._renewal: asyncio.Task | None = None
+        self._renewed_s = 0.0
+        parts.replication.on_lost_master = self.renew
+        parts.replication.on_new_epoch = self._changed
         parts.topics.on_change = self.topics_changed
+        parts.live.watch(("brokerPermission",), self._changed)
         if parts.nameserver is not None:
             parts.nameserver.own = own_broker(parts, self)
 
     async def start(self) -> None:
         """Register at the name server of this process now, and start the tasks of the others."""
         self._started = True
+        if self._parts.replication.membership is not None:
+            # The name servers may know the same topics of the master before
+            self._parts.topics.renew_version(self._epoch)
         await self._register_all_embedded()
         loop = asyncio.get_running_loop()
         if self._parts.nameserver is not None:
             self._tasks.append(loop.create_task(self._repeat_embedded(self._parts.nameserver)))
         self._tasks += [loop.create_task(peer.run()) for peer in self.peers]
 
+    async def leave_open(self) -> dict[str, Channel]:
+        """Stop, and stay registered; return the connections to name servers by address. A name server
+        removes a broker whose connection ends, some time later and by its address: then it would remove one
+        that has registered again."""
+        await self._stop_tasks()
+        return {peer.address: channel for peer in self.peers if (channel := peer.open_channel) is not None}
+
+    async def _stop_tasks(self) -> None:
+        self._started = False
+        tasks = self._tasks if self._renewal is None else [*self._tasks, self._renewal]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
     async def stop(self) -> None:
         """Unregister at all name servers; each has GOODBYE_S to answer."""
-        self._started = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._stop_tasks()
         parts = self._parts
         if parts.nameserver is not None:
             await steps_in_turns(
@@ -87,6 +110,17 @@ class Registration:
             )
         await asyncio.gather(*(peer.leave() for peer in self.peers), return_exceptions=True)
 
+    def renew(self) -> None:
+        """Register everything again soon, at most each RETRY_S: a slave learns who its master is from the
+        answers."""
+        loop = asyncio.get_running_loop()
+        if self._started and loop.time() - self._renewed_s >= RETRY_S:
+            self._renewed_s = loop.time()
+            if self._parts.nameserver is not None:
+                self._register_embedded([])
+            for peer in self.peers:
+                peer.renew()
+
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
         """Register changed topics. An empty list means that a topic was deleted, which a registration cannot
         express."""
@@ -95,6 +129,24 @@ class Registration:
         self._register_embedded(changed)
         for peer in self.peers:
             peer.add_changes(changed)
+
+    @property
+    def _epoch(self) -> int | None:
+        """The epoch of the master in controller mode, which is the state version of what is registered: a
+        name server takes no master of an older one."""
+        assignment = self._parts.replication.assignment
+        return None if assignment is None else assignment.epoch
+
+    def _changed(self) -> None:
+        """Register all topics now: brokerPermission masks their permissions, or there is another epoch."""
+        self._parts.topics.renew_version(self._epoch)
+        if not self._started:
+            return
+        if self._renewal is not None:
+            self._renewal.cancel()  # the new one has the same topics
+        self._renewal = asyncio.get_running_loop().create_task(self._register_all_embedded())
+        for peer in self.peers:
+            peer.add_changes(self._parts.topics.all())
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic from the routes of all name servers, for the dashboard. mqadmin does this itself."""
@@ -131,14 +183,24 @@ class Registration:
             "broker_id": parts.settings.broker_id,
         }
         if code == RequestCode.REGISTER_BROKER:
-            host, _, port = parts.endpoint.address.rpartition(":")
-            # There is no replication, so this port is not open, but Apache's name servers require the field.
-            values |= {"ha_server_addr": f"{host}:{int(port) + 1}", "enable_acting_master": False}
+            acts = parts.settings.enable_slave_acting_master
+            values |= {"ha_server_addr": parts.ha_address, "enable_acting_master": acts}
+            values |= {"heartbeat_timeout_millis": self._timeout_ms}
             values |= {"compressed": False, "body_crc32": registration_body.body_crc(body)}
-        fields = write_header(code, **values)
-        if self._credentials is not None:
-            fields = signed(fields, body, self._credentials, VERSION)
-        return Command.request(int(code), fields, body)
+        return self.signed(Command.request(int(code), write_header(code, **values), body))
+
+    def signed(self, command: Command) -> Command:
+        """Return a request with the broker's signature, where it has credentials."""
+        if self._credentials is None:
+            return command
+        fields = signed(command.fields or {}, command.body, self._credentials, VERSION)
+        return Command.request(command.code, fields, command.body)
+
+    @property
+    def _timeout_ms(self) -> int | None:
+        """After what silence a name server counts this broker as gone; None: as it likes."""
+        settings = self._parts.settings
+        return settings.broker_not_active_timeout_millis if settings.enable_slave_acting_master else None
 
     def is_connection(self, channel: AcceptedChannel) -> bool:
         """Return True if this broker opened a connection that the name server of this process has
@@ -147,7 +209,10 @@ class Registration:
         return any(peer.ends == ends for peer in self.peers)
 
     def registered(self, answer: Command) -> None:
-        """Take over which topics are ordered, from the answer of a name server."""
+        """Take over who the master of a slave is and which topics are ordered, from the answer of a name
+        server."""
+        fields = answer.fields or {}
+        self._parts.replication.master_found(fields.get("haServerAddr"), fields.get("masterAddr"))
         if answer.body:
             self._parts.topics.set_order(table_bodies.decode_table(answer.body))
 
@@ -157,18 +222,18 @@ class Registration:
         parts = self._parts
         if parts.nameserver is None:
             return
-        host, _, port = parts.endpoint.address.rpartition(":")
         who = Registrant(
             parts.cluster,
             parts.broker_name,
             parts.settings.broker_id,
             parts.endpoint.address,
-            f"{host}:{int(port) + 1}",
-            None,
-            False,
+            parts.ha_address,
+            self._timeout_ms,
+            parts.settings.enable_slave_acting_master,
             None,
         )
-        parts.nameserver.routes.register(who, self.served(configs), None, parts.clock())
+        answer = parts.nameserver.routes.register(who, self.served(configs), None, parts.clock())
+        parts.replication.master_found(answer.ha_address, answer.master_address)
 
     async def _repeat_embedded(self, nameserver: NameServer) -> None:
         while True:
@@ -206,14 +271,16 @@ class _Peer:
     """One name server of another process. `error` is why the last registration failed, None if it
     succeeded."""
 
-    def __init__(self, address: str, registration: Registration):
+    def __init__(self, address: str, registration: Registration, channel: Channel | None):
         self.address = address
         self.error: str | None = "not registered yet"
         self._registration = registration
         self._parts = registration._parts
-        self._channel: Channel | None = None
+        self._channel = channel
         self._changed: dict[str, TopicConfig] = {}
+        self._wants_everything = False
         self._wake = asyncio.Event()
+        self._connecting = asyncio.Lock()  # several tasks request something
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -221,8 +288,18 @@ class _Peer:
         connection."""
         return ("", "") if self._channel is None else (self._channel.remote, self._channel.local)
 
+    @property
+    def open_channel(self) -> Channel | None:
+        """The connection, None if there is none that is open."""
+        return None if self._channel is None or self._channel.closed else self._channel
+
     def add_changes(self, changed: Sequence[TopicConfig]) -> None:
         self._changed.update({config.name: config for config in changed})
+        self._wake.set()
+
+    def renew(self) -> None:
+        """Register everything now, and not when it is due."""
+        self._wants_everything = True
         self._wake.set()
 
     def send(self, command: Command) -> None:
@@ -230,6 +307,10 @@ class _Peer:
         if self._channel is not None and not self._channel.closed:
             command.flag |= 2
             self._channel.write(command)
+
+    async def ask(self, command: Command, timeout_s: float) -> Command:
+        """Return the answer to a request. Raises OSError, TimeoutError, PeerError."""
+        return await (await self._connected()).request(command, timeout_s)
 
     async def run(self) -> None:
         settings = self._parts.settings
@@ -257,6 +338,7 @@ class _Peer:
                     await self._wake.wait()
             except TimeoutError:
                 everything = True
+            everything, self._wants_everything = everything or self._wants_everything, False
             self._wake.clear()
 
     async def _register(self, configs: list[TopicConfig], timeout_s: float) -> None:
@@ -280,12 +362,11 @@ class _Peer:
         return registration_body.encode_registration(self._registration.served(configs, version))
 
     async def _connected(self) -> Channel:
-        if self._channel is None or self._channel.closed:
-            host, separator, text = self.address.rpartition(":")
-            port = int(text) if separator else DEFAULT_PORT
-            host = host if separator else self.address
-            self._channel = await connect(host.strip("[]"), port, CONNECT_TIMEOUT_S)
-        return self._channel
+        async with self._connecting:
+            if self._channel is None or self._channel.closed:
+                host, port = split_address(self.address, DEFAULT_PORT)
+                self._channel = await connect(host, port, CONNECT_TIMEOUT_S, tls=self._registration.tls)
+            return self._channel
 
     async def leave(self) -> None:
         if self._channel is not None and not self._channel.closed:
@@ -308,4 +389,5 @@ def own_broker(parts: BrokerParts, registration: Registration | None = None) -> 
         parts.settings.broker_id,
         parts.endpoint.address,
         registration.is_connection,
+        lambda channel: parts.replication.takes_slave(channel.remote),
     )

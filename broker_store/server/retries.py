@@ -65,6 +65,7 @@ class Retries:
                 f"the topic[{topic.name}] sending message is forbidden",
                 "permission",
             )
+        came_s = channel.came_s
         client_says = header.max_reconsume_times if command.version >= VERSION_WITH_MAX_TRIES else None
 
         def store_again(raw: bytes | None) -> Command | None:
@@ -93,22 +94,26 @@ class Retries:
                     message, header.delay_level or FIRST_RETRY_LEVEL + max(0, stored.reconsume_times)
                 )
             origin = stored.properties.get(properties.RETRY_TOPIC, stored.topic)
-            self._group.add(message, self._sent_back, (command, channel, header.group, origin), expires=True)
+            self._group.add(
+                message, self._sent_back, (command, channel, header.group, origin, came_s), expires=True
+            )
             return None
 
         return when_read(channel, parts.store.reads.records.record_now(header.offset), store_again)
 
-    def _sent_back(self, context: tuple[Command, Channel, str, str], result: PutResult) -> None:
-        command, channel, group, origin = context
+    def _sent_back(self, context: tuple[Command, Channel, str, str, float], result: PutResult) -> None:
+        command, channel, group, origin, came_s = context
         # The origin is a property, which may have any text, so only a topic that exists gets a meter.
         if result.status is PutStatus.PUT_OK and self._parts.topics.get(origin) is not None:
             self._parts.statistics.sent_back(group, origin)
         if command.flag & 2 or channel.closed:
             return
         if result.status is PutStatus.PUT_OK:
-            channel.write(command.answer())
+            answer = command.answer()
         else:
-            channel.write(command.answer(ResponseCode.SYSTEM_ERROR, result.status.name))
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, result.status.name)
+        channel.write(answer)
+        self._parts.statistics.histograms.answered_now(command.code, answer.code, came_s)
 
 
 def _is_of_group(stored: record.StoredMessage, group: str) -> bool:

@@ -15,7 +15,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from broker_store.access.denied import Denied
+from broker_store.access.signatures import ACCESS_KEY
 from broker_store.broker import flow
+from broker_store.broker.buckets import OTHER_CODE
 from broker_store.broker.filters import FilterError
 from broker_store.errors import (
     FieldError,
@@ -36,6 +38,7 @@ from broker_store.server.admin.access import AccessAdmin
 from broker_store.server.admin.broker import BrokerAdmin
 from broker_store.server.admin.connections import ConnectionAdmin
 from broker_store.server.admin.consumers import ConsumerAdmin
+from broker_store.server.admin.controller import ControllerAdmin
 from broker_store.server.admin.groups import GroupAdmin
 from broker_store.server.admin.offsets import OffsetAdmin
 from broker_store.server.admin.progress import ProgressAdmin
@@ -45,6 +48,7 @@ from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
 from broker_store.server.handler import Refusal
 from broker_store.server.locks import Locks
+from broker_store.server.member_handlers import MemberHandlers
 from broker_store.server.offsets import OffsetHandlers
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop import Pops
@@ -89,6 +93,8 @@ class Router:
         self._tasks: set[asyncio.Task] = set()
         self._log = RepeatedLog(log)
         self._limits = flow.WaitLimits(parts.settings)
+        self._histograms = parts.statistics.histograms
+        parts.live.watch(flow.KEYS, self._take_limits)
         self.produce = Produce(parts, parts.sends)
         self.produce.on_topic_created = lambda command, channel, config: audited_requests.auto_created(
             parts, command, channel, "topic", config.name, {"queues": config.queues}
@@ -116,6 +122,7 @@ class Router:
             **Replies(parts, parts.sends).handlers(),
             **self.transactions.handlers(),
             **TimerHandlers(parts, parts.sends).handlers(),
+            **MemberHandlers(parts).handlers(),
             **self.clients.handlers(),
             **RequestModeHandlers(parts).handlers(),
             **TopicAdmin(parts).handlers(),
@@ -125,11 +132,15 @@ class Router:
             **ConnectionAdmin(parts).handlers(),
             **ConsumerAdmin(parts).handlers(),
             **AccessAdmin(parts).handlers(),
+            **ControllerAdmin(parts).handlers(),
             **BrokerAdmin(parts, lambda: len(self._tasks), MAX_TASKS).handlers(),
         }
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
         for code in map(int, audited_requests.BROKER):
             self._handlers[code] = audited_requests.recorded(parts, code, self._handlers[code])
+
+    def _take_limits(self) -> None:
+        self._limits = flow.WaitLimits(self._parts.settings)
 
     def reset(self, group: str, topic: str, queue_ids: list[int]) -> None:
         """Serve what is parked of a group whose offsets were reset."""
@@ -141,15 +152,52 @@ class Router:
             try:
                 self._access.authenticate(command.code, command.fields, command.body, command.version)
             except Denied as error:
-                return self._denied(command, channel, error)
+                return self._timed(self._denied(command, channel, error), command, channel)
+            # A name that is not proved has no count: it would use up the connections of another user
+            is_proved = self._access.authenticates(command.code)
+            if is_proved and (full := self._too_many_of_user(command, channel)) is not None:
+                return self._timed(full, command, channel)
         handler = self._handlers.get(command.code)
         if handler is None:
-            if self._access is not None and (denied := self._without_right(command, channel)) is not None:
-                return denied
-            self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
-            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            return command.answer(code, f" request type {command.code} not supported")
-        if len(command.body) > MAX_BODY_BYTES and command.code not in _WITH_MESSAGES:
+            return self._timed(self._unknown(command, channel), command, channel)
+        if command.code not in _WITH_MESSAGES and (large := self._too_large(command, channel)) is not None:
+            return self._timed(large, command, channel)
+        if self._access is not None and (denied := self._without_right(command, channel)) is not None:
+            return self._timed(denied, command, channel)
+        try:
+            answer = handler(command, channel)
+        except Exception as error:
+            return self._timed(self._failure(command, channel, error), command, channel)
+        if answer is None:
+            return None
+        if isinstance(answer, Command):
+            if answer.code:
+                self._count(command, answer, channel)
+            return self._timed(answer, command, channel)
+        return self._start(command, channel, answer)
+
+    def _timed(self, answer: Command, command: Command, channel: Channel, came_s: float = 0.0) -> Command:
+        """Count a request that is answered now, and return the answer. Handlers that return none count
+        theirs."""
+        self._histograms.answered(
+            command.code if command.code in self._handlers else OTHER_CODE,
+            answer.code,
+            time.monotonic() - (came_s or channel.came_s),
+            oneway=command.is_oneway,
+        )
+        return answer
+
+    def _unknown(self, command: Command, channel: Channel) -> Command:
+        """Return the answer to a request without a handler."""
+        if self._access is not None and (denied := self._without_right(command, channel)) is not None:
+            return denied
+        self._parts.statistics.refuse("unknown code", value=command.code, who=channel.remote)
+        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return command.answer(code, f" request type {command.code} not supported")
+
+    def _too_large(self, command: Command, channel: Channel) -> Command | None:
+        """Return the refusal of a request without a message whose body is too large, else None."""
+        if len(command.body) > MAX_BODY_BYTES:
             remark = (
                 f"a body of {len(command.body)} bytes, at most {MAX_BODY_BYTES} for request {command.code}"
             )
@@ -161,22 +209,23 @@ class Router:
                 said=remark,
             )
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
-        if command.code not in _WITH_MESSAGES and (remark := fastjson.too_many(command.body)):
+        if remark := fastjson.too_many(command.body):
             self._parts.statistics.refuse("too many values", who=channel.remote, said=remark)
             return command.answer(ResponseCode.INVALID_PARAMETER, remark)
-        if self._access is not None and (denied := self._without_right(command, channel)) is not None:
-            return denied
-        try:
-            answer = handler(command, channel)
-        except Exception as error:
-            return self._failure(command, channel, error)
-        if answer is None:
+        return None
+
+    def _too_many_of_user(self, command: Command, channel: Channel) -> Command | None:
+        """Return the refusal of a request whose user has too many connections; this one is then closed."""
+        user = (command.fields or {}).get(ACCESS_KEY, "")
+        if not user or self._parts.shares.has_user(channel.remote, user):
             return None
-        if isinstance(answer, Command):
-            if answer.code:
-                self._count(command, answer, channel)
-            return answer
-        return self._start(command, channel, answer)
+        if channel.listener is None:  # a connection that the broker has opened
+            self._parts.shares.note_user(channel.remote, user)
+            return None
+        if channel.listener.has_room_for_user(channel, user):
+            return None
+        channel.loop.call_soon(channel.close)
+        return command.answer(ResponseCode.SYSTEM_BUSY, flow.TOO_MANY_OF_USER)
 
     def waited(self, command: Command, channel: Channel, waited_ms: int, waiting: int) -> Command | None:
         """Return the answer to a request that waited on its connection for too long; None if it is to be
@@ -193,7 +242,7 @@ class Router:
             said=remark,
             is_send=command.code in _SENDS,
         )
-        return command.answer(ResponseCode.SYSTEM_BUSY, remark)
+        return self._timed(command.answer(ResponseCode.SYSTEM_BUSY, remark), command, channel)
 
     def _without_right(self, command: Command, channel: Channel) -> Command | None:
         """Return the refusal of a request to which its sender has not the right, None if it has."""
@@ -207,6 +256,8 @@ class Router:
         return None
 
     def _denied(self, command: Command, channel: Channel, error: Denied) -> Command:
+        if self._access is not None:
+            self._access.note(error, channel.remote)
         self._parts.statistics.refuse(
             error.cause, who=channel.remote, said=str(error), is_send=command.code in _SENDS
         )
@@ -228,14 +279,19 @@ class Router:
             self._parts.statistics.refuse(
                 "overload of requests", value=len(self._tasks), limit=MAX_TASKS, who=channel.remote
             )
-            return command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED)
-        task = asyncio.get_running_loop().create_task(self._finish(command, channel, coroutine))
+            return self._timed(command.answer(ResponseCode.SYSTEM_BUSY, flow.OVERLOADED), command, channel)
+        finish = self._finish(command, channel, channel.came_s, coroutine)
+        task = asyncio.get_running_loop().create_task(finish)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return None
 
     async def _finish(
-        self, command: Command, channel: Channel, coroutine: Coroutine[Any, Any, Command | None]
+        self,
+        command: Command,
+        channel: Channel,
+        came_s: float,
+        coroutine: Coroutine[Any, Any, Command | None],
     ) -> None:
         try:
             answer = await coroutine
@@ -243,8 +299,10 @@ class Router:
                 self._count(command, answer, channel)
         except Exception as error:
             answer = self._failure(command, channel, error)
-        if answer is not None and not command.is_oneway and not channel.closed:
-            channel.write(answer)
+        if answer is not None:
+            self._timed(answer, command, channel, came_s)
+            if not command.is_oneway and not channel.closed:
+                channel.write(answer)
 
     async def stop(self) -> None:
         """Cancel the requests that still wait for other clients or for reads."""

@@ -34,14 +34,16 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
         "startAcceptSendRequestTimeStamp": 0,
         "runtime": _duration((parts.clock() - parts.started_ms) // 1000),
         "commitLogMinOffset": positions.min,
-        "commitLogMaxOffset": positions.wrote,
+        "commitLogMaxOffset": parts.store.log.committed,
         "earliestMessageTimeStamp": _earliest_ms(parts, positions.min),
         "dispatchBehindBytes": snapshot.lag.dispatch_bytes,
         "remainHowManyDataToFlush": f"{snapshot.lag.unflushed_bytes} B",
         "pageCacheLockTimeMills": 0,
         "dispatchMaxBuffer": 0,
-        "remainTransientStoreBufferNumbs": INT_MAX,
+        "remainTransientStoreBufferNumbs": INT_MAX if snapshot.pool is None else snapshot.pool.free_buffers,
     }
+    if snapshot.lag.uncommitted_bytes is not None:
+        table["remainHowManyDataToCommit"] = f"{snapshot.lag.uncommitted_bytes} B"
     table |= _puts(parts, snapshot) | _reads(parts) | _disk(parts, snapshot.disk) | statistics.days()
     # Requests are handled when they are read, without a queue. Sends wait for their group and its sync, pulls
     # for messages, others for cold reads.
@@ -67,12 +69,14 @@ def runtime_table(parts: BrokerParts, waiting_requests: int, max_waiting_request
 def _puts(parts: BrokerParts, snapshot: Snapshot) -> dict[str, object]:
     statistics = parts.statistics
     put, times = statistics.put, statistics.put_times
+    puts, put_bytes = snapshot.totals.puts or 0, snapshot.totals.put_bytes or 0
     in_99, in_999 = parts.store.write_path.histograms.lately(WHOLE).percentiles(0.99, 0.999)
     return {
         "putTps": _three_rates(put),
-        "putMessageTimesTotal": put.messages,
-        "putMessageSizeTotal": put.bytes,
-        "putMessageAverageSize": put.bytes / put.messages if put.messages else 0.0,
+        # Of all records, as Apache counts them: with properties, and with messages of the broker itself
+        "putMessageTimesTotal": puts,
+        "putMessageSizeTotal": put_bytes,
+        "putMessageAverageSize": put_bytes / puts if puts else 0.0,
         "putMessageFailedTimes": sum(snapshot.totals.refused.values()),
         "putMessageEntireTimeMax": int(times.longest_s * 1000),
         "putMessageDistributeTime": times.text(),

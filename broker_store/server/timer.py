@@ -53,7 +53,7 @@ class TimerHandlers:
     def check_point(self, command: Command, channel: Channel) -> Command:
         if not self._parts.timer.enabled:
             return command.answer(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return command.answer(0, None, None, timer_check.encode(self._parts.timer.check()))
+        return command.answer(0, None, None, timer_check.encode(self._parts.timer.stated()))
 
     def metrics(self, command: Command, channel: Channel) -> Command:
         if not self._parts.timer.enabled:

@@ -16,7 +16,7 @@ from broker_store.broker.transactions import Asked
 from broker_store.errors import FieldError, FormatError
 from broker_store.formats import message_id, properties, record
 from broker_store.formats.topics import CHECK_MAX_TOPIC, HALF_TOPIC
-from broker_store.messages import Message, PutResult
+from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header, write_header
@@ -54,7 +54,8 @@ class TransactionEnds:
 
     def end(self, request: EndOfTransaction, remote: str, done: Callable[[int, str | None], None]) -> bool:
         """End a half message, and call `done` with a response code and a remark when that is stored. Return
-        False if the half is read from disk before. `remote` is the address of the producer."""
+        False if the half is waited for: read from disk, or copied to its file. `remote` is the address of the
+        producer."""
 
         def found(half: record.StoredMessage | None) -> None:
             try:
@@ -69,6 +70,16 @@ class TransactionEnds:
                 )
                 done(refusal.code, refusal.remark)
 
+        store = self._parts.store
+        if store.confirmed <= request.log_offset < store.confirmation.answerable:
+            # It is in a buffer of the pool: answered, and not in the file yet.
+            loop = asyncio.get_running_loop()
+
+            def committed(_: PutStatus) -> None:
+                loop.call_soon(self._transactions.find, request.half_offset, found)
+
+            store.confirmation.when_confirmed(store.confirmation.answerable, committed)
+            return False
         return self._transactions.find(request.half_offset, found)
 
     def _end(
@@ -119,9 +130,17 @@ class TransactionEnds:
         code, remark = ANSWERS[result.status][0], self._group.remark(result.status)
         if result.status in SENT:
             self._transactions.end(half, committed=True)
+            self._count_finish(half)
         else:
             self._transactions.abandon_end(half)
         done(code, remark)
+
+    def _count_finish(self, half: record.StoredMessage) -> None:
+        """Count how long after its first message a transaction was committed."""
+        topic = half.properties.get(properties.REAL_TOPIC, "")
+        if self._parts.topics.get(topic) is not None:  # a property may have any text
+            seconds = (self._parts.clock() - half.born_timestamp) // 1000
+            self._parts.statistics.histograms.finish(topic, seconds)
 
 
 def _wrong(remark: str) -> Refusal:
@@ -155,13 +174,14 @@ class TransactionHandlers:
                 header.commit_or_rollback,
                 "8 to commit, 12 to roll back, 0 when it is not known",
             )
-        is_held = False
+        is_held, came_s = False, channel.came_s
 
         def done(code: int, remark: str | None) -> None:
             if is_held:
                 channel.release()
             if not command.is_oneway and not channel.closed:
                 channel.write(command.answer(code, remark))
+                self._parts.statistics.histograms.answered_now(command.code, code, came_s)
 
         request = EndOfTransaction(
             header.producer_group,
@@ -186,12 +206,13 @@ class TransactionHandlers:
 
     def ask(self, asked: list[Asked]) -> None:
         """Ask about each half message at one producer of its group, a different one each time. Without a
-        producer that reads its connection nothing is sent."""
+        producer that reads its connection nothing is sent. A question has the message, so it goes only to who
+        may send to its topic: a heartbeat demands no right on a group of producers."""
         questions: dict[ClientChannel, list[Command]] = {}
         for half, copy, result in asked:
             stated = half.properties
-            channel = self._reader(stated.get(properties.PRODUCER_GROUP, ""))
             topic, queue_id = stated.get(properties.REAL_TOPIC), stated.get(properties.REAL_QUEUE_ID, "")
+            channel = self._reader(stated.get(properties.PRODUCER_GROUP, ""), topic)
             if channel is not None and topic and queue_id.isascii() and queue_id.isdigit():
                 question = self._question(
                     dataclasses.replace(copy, topic=topic, queue_id=int(queue_id)),
@@ -202,8 +223,11 @@ class TransactionHandlers:
         for channel, commands in questions.items():
             channel.write_all(commands)
 
-    def _reader(self, group: str) -> ClientChannel | None:
-        producers = self._parts.clients.producers(group)
+    def _reader(self, group: str, topic: str | None) -> ClientChannel | None:
+        producers, access = self._parts.clients.producers(group), self._parts.access
+        if access is not None:
+            right = on_topic_itself(topic, Action.PUB)
+            producers = [one for one in producers if access.may(one.user, right, one.channel.remote)]
         turn = next(self._turns)
         in_turn = (producers[(turn + number) % len(producers)].channel for number in range(len(producers)))
         return next((channel for channel in in_turn if channel.unsent < MAX_UNSENT_TO_ASK_BYTES), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
+from functools import cache
 
 from broker_store.sql92.errors import EvaluationError
 
@@ -14,8 +16,8 @@ MIN_DOUBLE = 4.9e-324
 
 # Double.valueOf removes characters up to the blank at both ends; digits are ASCII.
 _TRIMMED = "".join(map(chr, range(0x21)))
-# Python refuses to read longer numbers; a text may have any number of leading zeros.
-_MAX_DIGITS = 4_300
+# Of a whole number within 64 bits, after its leading zeros. A text may have any number of those.
+_MAX_DIGITS = 19
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
     r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?)"
@@ -26,13 +28,21 @@ def parse_whole(text: str, limit: int) -> int:
     """Return the number that Integer.valueOf or Long.valueOf reads; `limit` is the largest one. Raises
     EvaluationError."""
     digits = text[1:] if text[:1] in ("+", "-") else text
+    if len(digits) > _MAX_DIGITS:
+        digits = digits.lstrip(_zeros()) or "0"
     # isdecimal is true for the decimal digits of all scripts, which Java takes within the basic plane.
-    if not digits.isdecimal() or max(digits) > "\uffff" or len(digits) > _MAX_DIGITS:
+    if len(digits) > _MAX_DIGITS or not digits.isdecimal() or max(digits) > "\uffff":
         raise EvaluationError(f'For input string: "{text}"')
-    value = int(text)
+    value = -int(digits) if text[0] == "-" else int(digits)
     if not -limit - 1 <= value <= limit:
         raise EvaluationError(f'For input string: "{text}"')
     return value
+
+
+@cache
+def _zeros() -> str:
+    """Return the zeros of all scripts within the basic plane."""
+    return "".join([sign for sign in map(chr, range(0x10000)) if unicodedata.decimal(sign, None) == 0])
 
 
 def parse_double(text: str) -> float:

@@ -27,6 +27,8 @@ _KINDS = {"id": IDENTIFIER, "float": FLOAT, "integer": INTEGER, "string": STRING
 
 # A line comment needs its line end; without one `--` is two signs.
 _SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
+# After the last line end. A search for another one at each sign would make the time quadratic.
+_SKIPPED_IN_LAST_LINE = re.compile(r"(?:[ \t\f]|/\*.*?\*/)*", re.DOTALL)
 _TOKEN = re.compile(
     r"(?P<id>[A-Za-z_$][A-Za-z0-9_$]*)"
     r"|(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -67,11 +69,13 @@ class Lexer:
     def __init__(self, text: str):
         self._text = text
         self._at = 0
+        self._last_line_at = max(text.rfind("\n"), text.rfind("\r")) + 1
 
     def next(self) -> Token:
         """Return the next token. Raises ExpressionError for a character that begins none."""
         text = self._text
-        skipped = _SKIPPED.match(text, self._at)
+        pattern = _SKIPPED if self._at < self._last_line_at else _SKIPPED_IN_LAST_LINE
+        skipped = pattern.match(text, self._at)
         at = skipped.end() if skipped else self._at
         if at == len(text):
             self._at = at

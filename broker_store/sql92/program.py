@@ -16,6 +16,8 @@ from broker_store.sql92.errors import EvaluationError
 from broker_store.sql92.nodes import Node
 
 MAX_NAMES = 16
+# Bytes of a text that CONTAINS compares at each place, in the time of a step
+_SEARCHED_PER_STEP = 4
 _KINDS = {"integer": p.KIND_INTEGER, "long": p.KIND_LONG, "double": p.KIND_DOUBLE}
 _SEARCHES = {"CONTAINS": p.SEARCH_CONTAINS, "STARTSWITH": p.SEARCH_STARTS, "ENDSWITH": p.SEARCH_ENDS}
 _ORDERS = {
@@ -53,6 +55,7 @@ class _Writer:
         self._in: list[list[int]] = []  # instructions with such a reference
         self._pool = bytearray()
         self._levels = 0
+        self._searched = 0  # steps for the texts of CONTAINS
 
     def finish(self) -> FilterProgram:
         names = [self._text(name) for name in self._slots]
@@ -65,7 +68,7 @@ class _Writer:
         flags_at = slots_at + 2 * len(names)
         pool_at = flags_at + self._levels
         head = [0] * p.HEAD_WORDS
-        head[p.HEAD_STEPS] = len(self._code) + len(self._tables) // 2
+        head[p.HEAD_STEPS] = len(self._code) + len(self._tables) // 2 + self._searched
         head[p.HEAD_NAMES], head[p.HEAD_NAMES_AT] = len(names), names_at
         head[p.HEAD_CODE_AT], head[p.HEAD_CODE_END] = code_at, code_end
         head[p.HEAD_SLOTS_AT], head[p.HEAD_FLAGS_AT], head[p.HEAD_POOL_AT] = slots_at, flags_at, pool_at
@@ -124,7 +127,10 @@ class _Writer:
                 count = (len(self._tables) - at) // 2
                 self._in.append(self._put(p.OP_IN, self._slots[name], at, count, int(negated)))
             case nodes.Search(word, nodes.Property(name), text, negated) if text:
-                self._put(p.OP_SEARCH, self._slots[name], _SEARCHES[word], *self._text(text), int(negated))
+                at, size = self._text(text)
+                self._put(p.OP_SEARCH, self._slots[name], _SEARCHES[word], at, size, int(negated))
+                if word == "CONTAINS":
+                    self._searched += size // _SEARCHED_PER_STEP
             case _:
                 raise _NoProgramError
 

@@ -7,16 +7,14 @@ from typing import Annotated, Literal
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import LogEntry
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from broker_store import __version__
 from broker_store.rest.callers import Caller
-from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin import audit
+from mqadmin import audit, token_changes
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
@@ -130,25 +128,13 @@ def list_tokens(request: HttpRequest, cursor: Cursor = None, limit: Limit = pagi
 def issue_token(request: HttpRequest, body: NewToken):
     """Create a token; its text is in this answer and nowhere else."""
     caller = need(request, "admin")
-    with audit.audited(caller, "create", "apitoken", body.name, role=body.role, days=body.days) as record:
-        try:
-            token, text = tokens.issue(body.name, body.role, caller.name, body.days)
-        except tokens.TooManyTokens as error:
-            raise Problem("limit_reached", str(error)) from None
-        except ValidationError as error:
-            raise Problem("invalid", tokens.what_is_wrong(error)) from None
-        record["id"] = token.pk
-    return Status(201, tokens.issued(token, text))
+    return Status(201, tokens.issued(*token_changes.issue(caller, body.name, body.role, body.days)))
 
 
 @router.delete("/auth/tokens/{int:token_id}", response={204: None})
 def revoke_token(request: HttpRequest, token_id: int):
     caller = need(request, "admin")
-    token = tokens.ApiToken.objects.filter(pk=token_id).first() if token_id < 1 << 63 else None
-    if token is None:
-        raise Problem("not_found", f"there is no token {token_id}")
-    with audit.audited(caller, "delete", "apitoken", token.name, id=token_id):
-        tokens.revoke(token)
+    token_changes.revoke(caller, token_id)
     return Status(204, None)
 
 

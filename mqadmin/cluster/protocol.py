@@ -35,6 +35,8 @@ from broker_store.rest.answers import Receipt
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
+from mqadmin.cluster.access_protocol import Access
+from mqadmin.cluster.metrics_protocol import Metrics
 from mqadmin.facts.cache import CachePicture
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.dead_letters import ResendPlan
@@ -44,6 +46,7 @@ from mqadmin.facts.messages import SCAN_BUDGET_BYTES, Found, Traces
 from mqadmin.facts.offset_ranges import Range
 from mqadmin.facts.overview import Overview, State
 from mqadmin.facts.pops import SHOWN_MESSAGES, InvisibleMessages
+from mqadmin.facts.replication import ReplicationFacts
 from mqadmin.facts.sends import PathOfSends, Refused
 from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Topic, TopicDetail
@@ -299,6 +302,14 @@ class Store(Protocol):
     def flush(self) -> Flushing:
         """Return facts of the rounds in which the store is synced (broker_store/facts/dispatch.py)."""
 
+    def replication(self) -> ReplicationFacts:
+        """Return the slaves or the master of this broker, and what a failover now would lose
+        (mqadmin/facts/replication.py)."""
+
+    async def take_slaves(self) -> ReplicationFacts:
+        """Open a port for slaves on this machine unless there is one, until the broker stops. Raises
+        Problem."""
+
     def write_path(self) -> PathOfSends:
         """Return the times of the parts of sends (broker_store/facts/write_path.py), and the refusals by
         cause. Any thread."""
@@ -441,6 +452,12 @@ class Cluster(Protocol):
 
     @property
     def index(self) -> Index: ...
+
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
 
     def call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs

@@ -15,7 +15,8 @@ class Notice:
     severity: Literal["bad", "warn", "unknown"]
     kind: Annotated[
         str,
-        "state, flag, routes, refused, failed, disk, damage, lag, pause, jobs, children, database or samples",
+        "state, flag, routes, refused, failed, disk, memory, replication, damage, lag, pause, jobs, "
+        "children, database or samples",
     ]
     sentence: str
     number: Annotated[int | None, "the number in the sentence; null where it has none"]

@@ -109,6 +109,7 @@ class GroupDetail(Group):
 
     lag_ms: int | None = None  # the largest of a queue
     largest_lag: Annotated[int | None, "of a queue, in messages"] = None
+    queues_not_read: Annotated[Small, "queues without an offset: the lag does not count their messages"] = 0
     queues: list[GroupQueue]
     retrying: Retrying
     retry_policy: RetryPolicy

@@ -86,6 +86,7 @@ class Popped:
 
     refused: Annotated[str, "why this broker refuses pops; empty: it does not"]
     invisible: Annotated[int, "messages that are invisible, without those popped in order"]
+    invisible_doubt: Annotated[str, "why more messages may be invisible; empty: they are all"] = ""
     queues_in_order: Annotated[int, "queues with messages that were popped in order, counted for each group"]
     waiting_pops: Small  # requests that wait for a message
     most_waiting_pops: Annotated[int, "the largest number of these (maxPopPollingSize)"]

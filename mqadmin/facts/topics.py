@@ -46,7 +46,9 @@ class Reader:
     group: str
     lag: int | None  # messages
     clients: Small | None
-    invisible: Annotated[int | None, "messages of the topic that are invisible to the group"] = None
+    invisible: Annotated[
+        int | None, "messages of the topic that are invisible to the group, with those that came again"
+    ] = None
     invisible_doubt: Annotated[str, "why more messages may be invisible; empty: they are all"] = ""
 
 

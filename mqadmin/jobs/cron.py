@@ -79,7 +79,9 @@ def start(schedule_id: int) -> None:
     try:
         caller = caller_of(schedule.created_by)
         _check_previous_run(schedule.last_run)
-        kind = f"pipeline_{schedule.job}"
+        if schedule.job not in schedules.JOBS:
+            raise Problem("not_found", f"this version has no job {schedule.job}")
+        kind = schedules.JOBS[schedule.job]
         with audit.audited(
             caller, "start", "job", kind, parameters=schedule.parameters, schedule=schedule.pk
         ) as record:

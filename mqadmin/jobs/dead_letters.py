@@ -15,6 +15,7 @@ The letters after it are sent all the same, and the next run tries it again.
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol
@@ -35,7 +36,7 @@ from broker_store.client.send_back import COMPRESSION_BITS
 from broker_store.errors import MisuseError, NameError_
 from broker_store.formats import properties
 from broker_store.formats.names import check_topic, dead_letter_topic, retry_topic
-from broker_store.formats.topics import FORBIDDEN_TO_SEND, PERM_WRITE
+from broker_store.formats.topics import PERM_WRITE, is_of_broker
 from mqadmin.facts.dead_letters import NO_RETRY_TOPIC, RESENDER
 from mqadmin.facts.offset_ranges import Range, ranges_of
 from mqadmin.jobs.facts import Resent
@@ -65,6 +66,7 @@ async def resend(
     report: Callable[[int, int], None],
     left_out: LeftOutStore,
     credentials: Credentials | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Resent:
     """Send at most `limit` dead letters that were not sent again yet: first those that earlier runs left out,
     then the others, oldest first.
@@ -76,9 +78,9 @@ async def resend(
     """
     letters = dead_letter_topic(group)
     async with (
-        PullConsumer(RESENDER, nameserver, credentials=credentials) as reader,
-        Producer(nameserver, RESENDER, credentials=credentials) as producer,
-        Admin(nameserver, credentials=credentials) as admin,
+        PullConsumer(RESENDER, nameserver, credentials=credentials, tls=tls) as reader,
+        Producer(nameserver, RESENDER, credentials=credentials, tls=tls) as producer,
+        Admin(nameserver, credentials=credentials, tls=tls) as admin,
     ):
         taken = _Taken(admin, letters)
         try:
@@ -214,7 +216,8 @@ class _Taken:
         """Return whether a topic is writable. Raises ClientError if the broker accepts messages for no topic,
         such as a broker whose write permission is withheld."""
         if topic not in self._known:
-            self._known[topic] = topic not in FORBIDDEN_TO_SEND and await self._is_writable(topic)
+            # A producer may write any name, and what is sent here is signed as a super user's
+            self._known[topic] = not is_of_broker(topic) and await self._is_writable(topic)
         return self._known[topic]
 
     async def _is_writable(self, topic: str) -> bool:

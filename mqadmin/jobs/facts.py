@@ -92,10 +92,10 @@ class JobFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A schedule by which a job of the pipeline starts, and the outcome of its last time."""
+    """A schedule by which a job of the pipeline or a backup starts, and the outcome of its last time."""
 
     id: Small
-    job: str  # a name of pipeline.JOBS
+    job: str  # a name of JOBS of mqadmin/jobs/schedules.py
     title: str
     parameters: Annotated[Document, "the parameters of its runs; which names there are depends on its job"]
     cron: str  # minute, hour, day, month, weekday; UTC
@@ -116,6 +116,21 @@ class Exported:
     messages: int
     bytes: int
     complete: bool  # False: the limit was reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupMade:
+    """The result of a backup: a whole directory, and which older ones were removed for it."""
+
+    backup: str  # its name in the directory of backups
+    file_count: int
+    bytes_by_kind: dict[str, int]  # linked, shared, cloned and copied
+    log_begin: int  # log offsets
+    log_end: int
+    taken_ms: int  # all that was acknowledged and on the disk by then is in it
+    earlier: str | None  # the backup with which it shares files
+    notes: list[str]
+    removed: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ from typing import Any
 from broker_store.errors import NameError_
 from broker_store.rest.problems import Problem
 from broker_store.units import Document, document_of
-from mqadmin.jobs import parameters, pipeline, runs
+from mqadmin.jobs import backups, parameters, pipeline, runs
 from mqadmin.jobs.facts import AuditSummary
 from mqadmin.jobs.parameters import Arguments, ResendArguments, keywords_of
 from mqadmin.jobs.progress import JobFailed
 
+BACKUP = "backup"
 RESEND = "resend_dead_letters"  # the kind that dead letters have a page for
 
 
@@ -55,6 +56,11 @@ def json_of(result: Any) -> Document:
     return document
 
 
+def _has_directory(arguments: backups.BackupArguments) -> None:
+    """Check that there is a directory for backups. Raises Problem."""
+    backups.directory()
+
+
 def _group_exists(arguments: ResendArguments) -> None:
     """Check that the group exists. Raises NotFoundError."""
     # Imported here: this runs in the broker's process, and a worker must not import the cluster
@@ -91,6 +97,17 @@ KINDS: dict[str, Kind] = {
         12 * 3600,
         parameters.EXPORT_TAKES,
         parameters.check_export,
+    ),
+    # It has all messages, passwords and keys
+    BACKUP: Kind(
+        runs.back_up,
+        "Backup",
+        "default",
+        "admin",
+        12 * 3600,
+        backups.TAKES,
+        parameters.check_backup,
+        precondition=_has_directory,
     ),
     RESEND: Kind(
         runs.resend_dead_letters,

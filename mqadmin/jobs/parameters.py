@@ -16,7 +16,8 @@ from broker_store.formats import moment, names
 from broker_store.lab.experiment import MAX_MESSAGES, Experiment
 from broker_store.rest.problems import Problem
 from broker_store.units import fields_of
-from mqadmin.jobs import dead_letters, exports, pipeline
+from mqadmin.jobs import backups, dead_letters, exports, pipeline
+from mqadmin.jobs.backups import BackupArguments
 
 EXPORT_TAKES = ("topic", "begin_ms", "end_ms", "form", "limit")
 RESEND_TAKES = ("group", "to", "limit")
@@ -56,7 +57,13 @@ class ResendArguments:
 
 
 Arguments: TypeAlias = (
-    NoArguments | DryRunArguments | ExportArguments | ResendArguments | Experiment | pipeline.RunArguments
+    NoArguments
+    | DryRunArguments
+    | ExportArguments
+    | ResendArguments
+    | BackupArguments
+    | Experiment
+    | pipeline.RunArguments
 )
 
 
@@ -89,6 +96,18 @@ def check_lab(parameters: dict[str, Any]) -> Experiment:
         return Experiment(**{"point": "after-copy", **words}, messages=messages, seed=seed)
     except MisuseError as error:
         raise Problem("invalid", str(error)) from None
+
+
+def check_backup(parameters: dict[str, Any]) -> BackupArguments:
+    pipeline.refuse_unknown("this job", parameters, backups.TAKES)
+    copy = parameters.get("copy_log", False)
+    if not isinstance(copy, bool) and copy not in ("true", "false"):  # as a form gives it
+        raise Problem("invalid", f"copy_log is {copy!r:.30}, expected true or false")
+    return BackupArguments(
+        keep=_bounded(parameters.get("keep", 0), "keep", 0, backups.MAX_KEPT),
+        max_mb_s=_bounded(parameters.get("max_mb_s", 0), "max_mb_s", 0, backups.MAX_MB_S),
+        copy_log=copy in (True, "true"),
+    )
 
 
 def check_export(parameters: dict[str, Any]) -> ExportArguments:

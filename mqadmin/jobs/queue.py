@@ -387,7 +387,7 @@ def _error_sentence(job: RqJob) -> str:
         return _ENDS[name]
     if not re.fullmatch(r"(?:\w+\.)*[A-Z]\w*", kind):  # no class: a sentence of ours, or of rq's
         return line[:500]
-    return "the program failed; the worker's log, logs/worker-*.log in the data directory, has the error"
+    return "the program failed; the log of the workers, logs/jobs.log in the data directory, has the error"
 
 
 # Reasons why a job was ended from outside, by the class of rq's error.

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,9 +28,10 @@ from broker_store.engine.status.store_state import RebuildProgress
 from broker_store.errors import MisuseError
 from broker_store.facts.starts import StartReport
 from broker_store.lab.experiment import Outcome
+from broker_store.rest.problems import Problem
 from broker_store.units import Document, Fact, fact_of
-from mqadmin.jobs import dead_letters, exports, pipeline
-from mqadmin.jobs.facts import DryRun, Exported, JobProgress, Resent, Summary
+from mqadmin.jobs import backups, dead_letters, exports, pipeline
+from mqadmin.jobs.facts import BackupMade, DryRun, Exported, JobProgress, Resent, Summary
 from mqadmin.jobs.left_out import LeftOut
 from mqadmin.jobs.progress import INTERVAL_SECONDS, JobFailed, Progress
 from mqadmin.jobs.progress import read as progress_of
@@ -146,6 +147,30 @@ def export_messages(topic: str, begin_ms: int | None, end_ms: int | None, form: 
         return exports.write(directory, name, form, messages, Progress(job), limit)
 
 
+def back_up(keep: int, max_mb_s: int, copy_log: bool) -> BackupMade:
+    """Make a backup in the directory of backups, and remove older ones beyond `keep`."""
+    try:
+        root = backups.directory()
+    except Problem as problem:
+        raise JobFailed(f"{problem}; {problem.hint}") from None
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    backups.remove_abandoned(root, time.time())
+    target = root / backups.new_name(time.time())
+    given = backups.BackupArguments(keep=keep, max_mb_s=max_mb_s, copy_log=copy_log)
+    try:
+        made = _run_command(BackupMade, *backups.arguments(target, data_directory(), given))
+    except JobFailed as error:
+        backups.remove_unfinished(target)
+        raise JobFailed(
+            pipeline.without_paths(f"{error}", data_directory(), run_file.store_directory(data_directory()))
+        ) from None
+    except BaseException:
+        # Also the job's time limit, which is raised at any point
+        backups.remove_unfinished(target)
+        raise
+    return replace(made, backup=target.name)
+
+
 def resend_dead_letters(group: str, to: str, limit: int) -> Resent:
     """Send a group's dead letters again, those that were not sent again yet."""
     run = run_file.read(data_directory())
@@ -162,8 +187,9 @@ def resend_dead_letters(group: str, to: str, limit: int) -> Resent:
 
     try:
         credentials = run_file.own_credentials(data_directory())
+        tls = run_file.tls_of(run)
         sent = asyncio.run(
-            dead_letters.resend(run.nameserver, group, to, limit, report, LeftOut(group), credentials)
+            dead_letters.resend(run.nameserver, group, to, limit, report, LeftOut(group), credentials, tls)
         )
     except (ClientError, MisuseError) as error:
         before = f"; {sent_so_far:,} were sent before it, and are not sent again" if sent_so_far else ""

@@ -1,7 +1,7 @@
-"""Schedules: runs of the pipeline that start by themselves, at the times of a cron expression (five fields,
-UTC).
+"""Schedules: runs of the pipeline and backups that start by themselves, at the times of a cron expression
+(five fields, UTC).
 
-They are in the database, so a restart or a lost Redis loses none. `manage.py run_schedules`, a child of
+They are in the database, so a restart or a lost Redis loses none. `manage.py run_jobs schedules`, a child of
 runbroker, starts runs that are due (`mqadmin/jobs/cron.py`). A run that was due while that process did not
 run is left out.
 """
@@ -18,11 +18,13 @@ from rq.cron import CronJob
 from broker_store.rest.callers import Caller
 from broker_store.rest.documents import time_text
 from broker_store.rest.problems import Problem
-from mqadmin.jobs import pipeline
 from mqadmin.jobs.facts import Schedule
+from mqadmin.jobs.kinds import BACKUP, KINDS, PIPELINE, Kind
 from mqadmin.jobs.parameters import keywords_of
 
 MAX_SCHEDULES = 50
+# The jobs that may have one, by the names that are in the database -> their kinds
+JOBS = {**{name: kind for kind, name in PIPELINE.items()}, BACKUP: BACKUP}
 MAX_CRON = 100
 # The fields of a cron expression; croniter would accept a sixth one for seconds.
 FIELDS = (
@@ -90,7 +92,10 @@ def _wrong_field(text: str) -> str:
 
 def add(job: str, parameters: dict[str, Any], cron: str, caller: Caller) -> Schedule:
     """Store a schedule, and return it. Raises Problem."""
-    checked, due = pipeline.checked(job, parameters), cron_job(cron)
+    kind = kind_of(job)
+    if not caller.may(kind.role):
+        raise Problem("forbidden", f"{job} needs the role {kind.role}; {caller.name} has {caller.role}")
+    checked, due = kind.check(parameters), cron_job(cron)
     if PipelineSchedule.objects.count() >= MAX_SCHEDULES:
         raise Problem(
             "limit_reached", f"there are {MAX_SCHEDULES} schedules", "remove one that is not needed"
@@ -103,6 +108,13 @@ def add(job: str, parameters: dict[str, Any], cron: str, caller: Caller) -> Sche
         created_ms=int(time.time() * 1000),
     )
     return describe(made)
+
+
+def kind_of(job: str) -> Kind:
+    """Return the kind of the runs of a schedule. Raises Problem."""
+    if job not in JOBS:
+        raise Problem("not_found", f"there is no schedule for {job!r:.60}; there are {', '.join(JOBS)}")
+    return KINDS[JOBS[job]]
 
 
 def listing() -> list[Schedule]:
@@ -127,7 +139,7 @@ def describe(schedule: PipelineSchedule) -> Schedule:
     return Schedule(
         id=schedule.pk,
         job=schedule.job,
-        title=pipeline.JOBS[schedule.job].title if schedule.job in pipeline.JOBS else schedule.job,
+        title=KINDS[JOBS[schedule.job]].title if schedule.job in JOBS else schedule.job,
         parameters=schedule.parameters,
         cron=schedule.cron,
         created_by=schedule.created_by,

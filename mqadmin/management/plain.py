@@ -12,6 +12,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, DataError, IntegrityError
 from redis.exceptions import RedisError
 
+from mqadmin.process.program_name import with_program
+
 
 def database_failed(error: DatabaseError) -> str:
     """Return a sentence: the dashboard's database cannot be used, and what to do; or it refused a value."""
@@ -60,5 +62,5 @@ class PlainCommand(BaseCommand):
         except CommandError as error:
             if not self._called_from_command_line or options.get("traceback"):
                 raise
-            self.stderr.write(str(error))
+            self.stderr.write(with_program(str(error)))
             sys.exit(error.returncode)

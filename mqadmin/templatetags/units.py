@@ -184,6 +184,22 @@ def moment_short(value):
     )
 
 
+@register.filter
+def moment_among(value, moments):
+    """A time of an axis in UTC, to the minute; only the time of day, to the second or finer, where the axis
+    has two times within a minute."""
+    text, texts = moment_text(value), [moment_text(each) or "" for each in moments]
+    if text is None:
+        return UNKNOWN
+    shown = next(
+        (cut for cut in (slice(16), slice(11, 19)) if len({each[cut] for each in texts}) == len(texts)),
+        slice(11, None),
+    )
+    return format_html(
+        '<time datetime="{}Z" title="{} UTC">{}</time>', text.replace(" ", "T"), text, text[shown]
+    )
+
+
 def moment_given(value: int) -> str:
     """A time from a form: to the minute, or finer if it has seconds; the number of ms if no calendar has
     it."""
@@ -296,6 +312,7 @@ TRACKS = (
     ("wrote", "Wrote"),
     ("confirmed", "Confirmed"),
     ("dispatched", "Dispatched"),
+    ("committed", "Committed"),
     ("flushed", "Flushed"),
     ("checkpoint_position", "Checkpoint"),
 )
@@ -308,6 +325,8 @@ def tracks(positions: LogPositions):
     rows = []
     for key, title in TRACKS:
         at = getattr(positions, key)
+        if at is None and key == "committed":
+            continue  # without a pool of buffers there is no such position
         if at is None or high is None:
             width = "0"
         elif high > low:

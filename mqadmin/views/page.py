@@ -47,6 +47,7 @@ NAVIGATION = (
     ("store", "Store", "store"),
     ("pipeline", "Pipeline", "pipeline"),
     ("jobs", "Jobs", "jobs"),
+    ("access", "Access", "access"),
 )
 DAY_MS = 24 * 3_600_000
 # In these states there are no topics and groups to show; `closed` is the state while the broker stops.
@@ -105,6 +106,17 @@ def page(role: str = "viewer", takes: Mapping[str, Reader] = MappingProxyType({}
         return guarded
 
     return decorate
+
+
+def by_method(show: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the view of an address that shows something, and that changes something on a POST; both have
+    their own `page`."""
+
+    async def view(request: HttpRequest, *arguments: Any, **named: Any) -> HttpResponse:
+        return await (change if request.method == "POST" else show)(request, *arguments, **named)
+
+    view.takes = show.takes  # type: ignore[attr-defined]  # functions have no such attribute
+    return view
 
 
 async def draw(

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from mqadmin.views import (
+    access as access_view,
+)
+from mqadmin.views import (
     account,
     dead_letters,
     glossary,
@@ -33,7 +36,9 @@ from mqadmin.views.store import (
     journey,
     lab,
     layout,
+    memory,
     recoveries,
+    replication,
     threads,
     write,
 )
@@ -65,9 +70,12 @@ VIEWS: tuple[View, ...] = (
     recoveries.VIEW,
     write.VIEW,
     threads.VIEW,
+    memory.VIEW,
+    replication.VIEW,
     lab.VIEW,
     jobs.VIEW,
     pipeline.VIEW,
+    access_view.VIEW,
     account.VIEW,
     glossary.VIEW,
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,6 +38,7 @@ from mqadmin.web.live import LiveConsumer
 from mqadmin.web.local_socket import local_caller
 from mqadmin.web.refusals import count_refusal
 from mqadmin.web.refused_requests import AllowedHosts, Websockets, refuse
+from mqadmin.web.trusted_proxies import LOOPBACK, connection_site
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +60,14 @@ class KeptThreads:
 
     MAX_IDLE_THREADS = 8
     MAX_REQUESTS = 128  # that have no answer yet
+    MAX_REQUESTS_OF_ADDRESS = MAX_REQUESTS // 2  # loopback and proxies may have all
 
     def __init__(self, application):
         self._application = application
         self._idle: list[ThreadPoolExecutor] = []
         self._under_way = 0
+        self._of_site: Counter[str] = Counter()
+        self._unbounded = (*LOOPBACK, *settings.TRUSTED_PROXIES)
 
     async def __call__(self, scope, receive, send) -> None:
         if self._under_way >= self.MAX_REQUESTS and local_caller(scope) is None:
@@ -76,6 +81,19 @@ class KeptThreads:
                 said=problem.detail,
             )
             return await refuse(problem, scope, receive, send)
+        client = scope.get("client")
+        site = connection_site(client[0], self._unbounded) if client else None
+        most = self.MAX_REQUESTS_OF_ADDRESS
+        if site is not None and self._of_site[site] >= most:
+            problem = Problem("busy", f"{most} requests of {site} are under way")
+            count_refusal(
+                "HTTP requests of one address",
+                value=most + 1,
+                limit=most,
+                who=f"{client[0]}:{client[1]}",
+                said=problem.detail,
+            )
+            return await refuse(problem, scope, receive, send)
         executor = (
             self._idle.pop()
             if self._idle
@@ -83,10 +101,16 @@ class KeptThreads:
         )
         is_under_way = True
         self._under_way += 1
+        if site is not None:
+            self._of_site[site] += 1
 
         def answered() -> None:
             nonlocal is_under_way
             self._under_way -= is_under_way
+            if is_under_way and site is not None:
+                self._of_site[site] -= 1
+                if not self._of_site[site]:
+                    del self._of_site[site]
             is_under_way = False
 
         async def send_on(event) -> None:

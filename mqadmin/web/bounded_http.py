@@ -16,19 +16,22 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from broker_store.protocol.proxy_prologue import Peer as Address
 from broker_store.rest.http import MAX_FORM_BYTES, most_body_bytes
 from broker_store.rest.problems import MEDIA_TYPE, Problem
+from broker_store.server.tls_transport import TlsTransport
 from mqadmin.web.peers import CountedTransport, Peer, Peers, Refusal
 
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from the connection, to the end of its header
 BODY_SECONDS = 30.0  # from the end of the header to the last byte of its body
 LINGER_SECONDS = 2.0  # for a peer to read why it was refused
-MAX_TARGET_BYTES = 8 << 10  # path and query
+MAX_TARGET_BYTES = 25 << 10  # path and query: a SQL92 filter of 8,192 signs takes three bytes for each
 MAX_HEADER_BYTES = 32 << 10
 MAX_HEADERS = 100
 MAX_HEADER_LINE_BYTES = 8_000  # of a websocket's handshake: its parser ends at 8,192
 # Of all requests that are not answered; the routes of messages refuse at half of it
 MAX_BODIES_BYTES = 128 << 20
+MAX_BODIES_OF_ADDRESS = MAX_BODIES_BYTES // 2  # loopback and proxies may have all
 MAX_PIPELINED = 16  # requests of one connection that wait for answers to earlier ones
 WEBSOCKET_BURST_BYTES = 256 << 10  # from a browser, at once ...
 WEBSOCKET_BYTES_PER_SECOND = 16 << 10  # ... and in the long run
@@ -41,7 +44,21 @@ class _Stop(Exception):
     """Ends the parser, which then reports a failed callback; the refusal is in the protocol."""
 
 
-class BoundedHttp(HttpToolsProtocol):
+class OverTls:
+    """What `TlsTransport` calls besides the methods of a protocol."""
+
+    peers: Peers
+    peer: Peer
+
+    def count_kept(self) -> None:
+        """Do nothing: a record that is not complete has at most 16 KiB, for each connection."""
+
+    def tls_failed(self, level: int, cause: str, text: str) -> None:
+        """Count why the connection ends."""
+        self.peers.refused(cause, who=self.peer.who, said=text)
+
+
+class BoundedHttp(OverTls, HttpToolsProtocol):
     """uvicorn's HTTP/1.1 within the bounds of this module."""
 
     transport: CountedTransport  # type: ignore[assignment]  # what `connection_made` gives
@@ -58,7 +75,15 @@ class BoundedHttp(HttpToolsProtocol):
     # What the loop calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # no other comes
-        super().connection_made(CountedTransport(transport))  # type: ignore[arg-type]  # has what is called
+        self._begin(CountedTransport(transport))
+
+    def serve(self, transport: asyncio.Transport | TlsTransport, peer: Address) -> None:
+        """Serve a connection whose first bytes are known (`opening.AcceptedChannel`)."""
+        known = transport.get_extra_info("peername") == peer
+        self._begin(CountedTransport(transport, None if known else peer))
+
+    def _begin(self, transport: CountedTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]  # has what is called
         self.peer, refusal = self.peers.take(self.transport, self)
         if refusal is not None:
             self._refuse(refusal)
@@ -212,7 +237,14 @@ class BoundedHttp(HttpToolsProtocol):
         self._judge_body(self._body_bytes)
         if self._cycles:  # a body that comes after its answer is dropped
             self._held_bytes += len(body)
-            self.peers.body_bytes += len(body)
+            of_site = self.peers.hold_body(self.peer, len(body))
+            if of_site > MAX_BODIES_OF_ADDRESS:
+                problem = Problem(
+                    "busy", f"{MAX_BODIES_OF_ADDRESS >> 20} MiB of requests of {self.peer.site} are under way"
+                )
+                raise self._stop(
+                    Refusal("HTTP bodies of one address", problem, of_site, MAX_BODIES_OF_ADDRESS)
+                )
             if self.peers.body_bytes > MAX_BODIES_BYTES:
                 problem = Problem("busy", f"{MAX_BODIES_BYTES >> 20} MiB of requests are under way")
                 raise self._stop(
@@ -277,11 +309,11 @@ class BoundedHttp(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def _release_bodies(self) -> None:
-        self.peers.body_bytes -= self._held_bytes
+        self.peers.release_body(self.peer, self._held_bytes)
         self._held_bytes = 0
 
 
-class BoundedWebsocket(WebSocketsSansIOProtocol):
+class BoundedWebsocket(OverTls, WebSocketsSansIOProtocol):
     """uvicorn's websocket within the bounds of this module."""
 
     transport: CountedTransport  # type: ignore[assignment]  # that of the HTTP connection before

@@ -20,9 +20,11 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from broker_store.protocol.proxy_prologue import Peer as Address
 from broker_store.rest.problems import Problem
+from broker_store.server.tls_transport import TlsTransport
 from mqadmin.web.trusted_proxies import LOOPBACK, MAX_ADDRESS_CONNECTIONS, Network, connection_site
 
 MAX_CONNECTIONS = 1_000  # of the port, websockets among them; a browser opens at most seven
@@ -48,11 +50,21 @@ class Refusal:
 
 
 class CountedTransport:
-    """A connection's transport, with the number of bytes that were written to it."""
+    """A connection's transport, with the number of bytes that were written to it. `peer` is the client's
+    address where a PROXY prologue has named it."""
 
-    def __init__(self, transport: asyncio.Transport):
+    def __init__(self, transport: asyncio.Transport | TlsTransport, peer: Address | None = None):
         self._transport = transport
+        self._peer = peer
         self.written = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection, as asyncio's transports do."""
+        if self._peer is not None and name == "peername":
+            return self._peer
+        if self._peer is not None and name == "socket":
+            return None  # uvicorn would ask it for the address of the proxy
+        return self._transport.get_extra_info(name, default)
 
     def write(self, data: bytes) -> None:
         self.written += len(data)
@@ -155,11 +167,17 @@ class Peers:
         self.max_connections = max_connections
         self.max_of_address = max_of_address
         self.body_bytes = 0
-        self._unbounded = unbounded
+        self._bodies_of_site: Counter[str] = Counter()
+        self.unbounded = unbounded
         self._peers: dict[CountedTransport, Peer] = {}
         self._remote = 0  # of them that came over TCP
         self._of_site: Counter[str] = Counter()  # those by address that count for one
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that wait for all peers, as the last sweep found them. Any thread."""
+        return sum(peer.unsent for peer in list(self._peers.values()))
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
@@ -171,7 +189,7 @@ class Peers:
         """Return the peer of a new connection, and why there is no room for it. A connection that rests
         between two requests is closed to make room."""
         loop = protocol.loop
-        peer = Peer(transport, protocol, loop.time(), self._unbounded)
+        peer = Peer(transport, protocol, loop.time(), self.unbounded)
         refusal = None if peer.is_local else self._no_room_for(peer.site)
         self._peers[transport] = peer
         self._remote += not peer.is_local
@@ -198,6 +216,23 @@ class Peers:
                 "too many HTTP connections", Problem("busy", f"{many:,} connections are open"), many + 1, many
             )
         return None
+
+    def hold_body(self, peer: Peer, size: int) -> int:
+        """Count the bytes of a body that is under way. Return how many those of its address take; 0 for a
+        peer that counts for no address."""
+        self.body_bytes += size
+        if peer.site is None:
+            return 0
+        self._bodies_of_site[peer.site] += size
+        return self._bodies_of_site[peer.site]
+
+    def release_body(self, peer: Peer, size: int) -> None:
+        """Count the bytes of a body that is not under way any more."""
+        self.body_bytes -= size
+        if peer.site is not None:
+            self._bodies_of_site[peer.site] -= size
+            if not self._bodies_of_site[peer.site]:
+                del self._bodies_of_site[peer.site]
 
     def is_crowded(self, peer: Peer) -> bool:
         """Return whether so many connections are refused, in all or of this peer's address, that the next one

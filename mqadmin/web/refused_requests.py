@@ -40,7 +40,7 @@ class AllowedHosts:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) == 1 and is_allowed_host(hosts[0]):
             return await self._application(scope, receive, send)
-        if _is_local(scope):
+        if is_local(scope):
             others = [(name, value) for name, value in scope["headers"] if name != b"host"]
             return await self._application(
                 scope | {"headers": [*others, (b"host", b"localhost")]}, receive, send
@@ -51,7 +51,7 @@ class AllowedHosts:
             f"nothing is served under the name {asked!r}",
             "ask under localhost or a name of BROKER_WEB_HOST, in one Host header",
         )
-        count_refusal("wrong Host", who=_who(scope), said=problem.detail)
+        count_refusal("wrong Host", who=who_asked(scope), said=problem.detail)
         return await refuse(problem, scope, receive, send)
 
 
@@ -98,7 +98,7 @@ class CountsSecurity(logging.Filter):
         if not record.name.startswith(SECURITY):
             return True
         scope = getattr(getattr(record, "request", None), "scope", {})
-        count_refusal(CAUSES.get(record.name, OTHER_CAUSE), who=_who(scope), said=record.getMessage())
+        count_refusal(CAUSES.get(record.name, OTHER_CAUSE), who=who_asked(scope), said=record.getMessage())
         return False
 
 
@@ -117,11 +117,13 @@ def _is_address(origin: bytes) -> bool:
     return True
 
 
-def _is_local(scope: dict) -> bool:
+def is_local(scope: dict) -> bool:
+    """Return whether a request came by the local socket."""
     server = scope.get("server")
     return server is not None and len(server) > 1 and server[1] is None
 
 
-def _who(scope: dict) -> str:
+def who_asked(scope: dict) -> str:
+    """Return the address of the peer, for the record of a refusal."""
     client = scope.get("client")
-    return f"{client[0]}:{client[1]}" if client else "local socket" if _is_local(scope) else ""
+    return f"{client[0]}:{client[1]}" if client else "local socket" if is_local(scope) else ""

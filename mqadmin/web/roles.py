@@ -10,8 +10,11 @@ viewer.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from broker_store.rest.callers import ROLES, Caller
 
+ROLE_GROUPS = ("admin", "operator")  # groups of Django
 CHOICES = [(role, role) for role in ROLES]
 
 
@@ -21,10 +24,14 @@ def role_of(user) -> str:
         return "admin"
     role = getattr(user, "_mqadmin_role", None)
     if role is None:
-        names = set(user.groups.filter(name__in=("admin", "operator")).values_list("name", flat=True))
-        role = "admin" if "admin" in names else "operator" if "operator" in names else "viewer"
-        user._mqadmin_role = role
+        names = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
+        role = user._mqadmin_role = role_of_groups(names)
     return role
+
+
+def role_of_groups(names: Container[str]) -> str:
+    """Return the role of a user who is no superuser, from the names of its groups."""
+    return "admin" if "admin" in names else "operator" if "operator" in names else "viewer"
 
 
 def caller_of(user) -> Caller:

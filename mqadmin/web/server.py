@@ -5,8 +5,9 @@ and ends only after all responses. Here runbroker owns the process, so uvicorn h
 it, and open streams are cut after `GRACE_SECONDS`. Lifespan is off: the pages must answer while the store
 recovers.
 
-It listens at a TCP port and at a Unix socket (mode 0600, in a directory of mode 0700) for commands and jobs
-of the same user. Limits of connections are in peers.py and bounded_http.py.
+It listens at a TCP port, with TLS and without (first_bytes.py, over_tls.py), and at a Unix socket (mode 0600,
+in a directory of mode 0700) for commands and jobs of the same user. Limits of connections are in peers.py and
+bounded_http.py.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from pathlib import Path
 import uvicorn
 from django.conf import settings
 
-from mqadmin.web.bounded_http import BoundedHttp, BoundedWebsocket
-from mqadmin.web.peers import Peers
+from broker_store.facts import memory
+from broker_store.facts.memory import COUNTED, Growing
+from broker_store.server.listener import NOTHING_BEFORE, Before
+from mqadmin.web.bounded_http import MAX_BODIES_BYTES, BoundedWebsocket
+from mqadmin.web.first_bytes import WebPort
+from mqadmin.web.over_tls import OnlyTls, SecureCookies
+from mqadmin.web.peers import MAX_UNSENT_BYTES, Peers
 from mqadmin.web.refusals import count_refusal
 from mqadmin.web.trusted_proxies import LOOPBACK
 
@@ -43,12 +49,16 @@ class Web:
         sockets: list[socket.socket],
         task: asyncio.Task,
         unix_socket_path: Path | None,
+        port: WebPort,
+        peers: Peers,
     ):
+        self._count_no_more = memory.count_beside(memory_parts(peers))
         self.port: int = sockets[0].getsockname()[1]
         self._server = server
         self._sockets = sockets
         self._task = task
         self._unix_socket_path = unix_socket_path
+        self._port = port
 
     @property
     def ended(self) -> asyncio.Task:
@@ -58,7 +68,9 @@ class Web:
     async def stop(self) -> None:
         """Finish the running requests, close the websockets with 1012, stop listening. May be called
         twice."""
+        self._count_no_more()
         self._server.should_exit = True
+        self._port.close()
         done, _ = await asyncio.wait({self._task}, timeout=GRACE_SECONDS + 1)
         if not done:
             self._task.cancel()
@@ -76,9 +88,10 @@ async def serve(
     unix_socket_path: Path | None = None,
     *,
     application=None,
+    before: Before = NOTHING_BEFORE,
 ) -> Web:
-    """Start listening; return when both addresses answer. Raises OSError with a sentence when one is
-    taken."""
+    """Start listening; return when both addresses answer. `before` is what the port of TCP reads before a
+    request. Raises OSError with a sentence when one is taken."""
     if application is None:
         from mqadmin.web.asgi import application
     peers = Peers(
@@ -86,6 +99,10 @@ async def serve(
         max_of_address=settings.WEB_CONNECTIONS,
         unbounded=(*LOOPBACK, *settings.TRUSTED_PROXIES),
     )
+    web_port = WebPort(peers, before)
+    application = SecureCookies(application)
+    if before.tls is not None and before.tls.is_required:
+        application = OnlyTls(application)
     sockets = [_tcp_socket(host, port)]
     if unix_socket_path is not None:
         try:
@@ -96,7 +113,7 @@ async def serve(
     config = uvicorn.Config(
         application,
         lifespan="off",
-        http=functools.partial(BoundedHttp, peers=peers),  # type: ignore[arg-type]  # called as a class is
+        http=web_port.protocol,  # type: ignore[arg-type]  # called as a class is
         ws=functools.partial(BoundedWebsocket, peers=peers),  # type: ignore[arg-type]  # the same
         ws_max_size=MAX_WEBSOCKET_FRAME_BYTES,
         # Frames are small and many: to compress them costs the loop more than it saves
@@ -119,7 +136,29 @@ async def serve(
             task.result()
             raise OSError(f"the dashboard did not start on {host}:{port}")
         await asyncio.sleep(0.005)
-    return Web(server, sockets, task, unix_socket_path)
+    return Web(server, sockets, task, unix_socket_path, web_port, peers)
+
+
+def memory_parts(peers: Peers) -> list[Growing]:
+    """Return what the connections of the dashboard may hold, for the memory by part."""
+    return [
+        Growing(
+            "requests under way, dashboard",
+            lambda: peers.body_bytes,
+            COUNTED,
+            MAX_BODIES_BYTES,
+            "MAX_BODIES_BYTES",
+            "a further request is answered 429",
+        ),
+        Growing(
+            "answers that are not sent, dashboard",
+            lambda: peers.unsent_bytes,
+            COUNTED,
+            MAX_UNSENT_BYTES,
+            "MAX_UNSENT_BYTES",
+            "the connection with most of them ends",
+        ),
+    ]
 
 
 def _tcp_socket(host: str, port: int) -> socket.socket:

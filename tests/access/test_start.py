@@ -14,14 +14,14 @@ from broker_store.check.report import ERROR
 from broker_store.check.walk import StoreCheck
 from broker_store.client import Admin, AnswerError, Credentials
 from broker_store.config.load import load_settings
-from broker_store.errors import DamagedStoreError
-from tests.interop.brokers import free_ports
+from broker_store.errors import ConfigError, DamagedStoreError
+from tests.support.ports import server_ports
 
 SECRET = "the-secret-of-root-0001"
 
 
 def process_of(root: Path) -> BrokerProcess:
-    name_server, port = free_ports()
+    name_server, port = server_ports()
     given = {
         "mappedFileSizeCommitLog": "65536",
         "maxHashSlotNum": "50",
@@ -69,3 +69,33 @@ async def test_a_bad_file_stops_the_start_also_with_a_sound_copy(tmp_path):
     process = process_of(root)
     await process.start()
     await process.stop()
+
+
+STRATEGY = "org.apache.rocketmq.auth.{0}.strategy.{1}{2}Strategy"
+
+
+@pytest.mark.parametrize("kind", ["Stateless", "Stateful"])
+@pytest.mark.parametrize("what", ["authentication", "authorization"])
+def test_both_strategies_of_apache_are_taken_and_no_other(tmp_path, what, kind):
+    name = STRATEGY.format(what, kind, what.capitalize())
+    load_settings(overrides={f"{what}Strategy": name}, store_root=tmp_path)
+    with pytest.raises(ConfigError, match="each request is checked with either of Apache's strategies"):
+        load_settings(overrides={f"{what}Strategy": name.replace(kind, "Other")}, store_root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("authenticationWhitelist", "30,x", "authenticationWhitelist"),
+        ("authorizationWhitelist", "30 31", "authorizationWhitelist"),
+        ("initAuthenticationUser", '{"username": "root"}', "initAuthenticationUser"),
+        (
+            "innerClientAuthenticationCredentials",
+            '{"accessKey": "x"}',
+            "innerClientAuthenticationCredentials",
+        ),
+    ],
+)
+def test_a_setting_of_access_control_that_cannot_be_read_stops_the_start(tmp_path, key, value, wrong):
+    with pytest.raises(ConfigError, match=wrong):
+        load_settings(overrides={key: value}, store_root=tmp_path)

@@ -27,6 +27,13 @@ def test_a_file_is_read_as_it_was_written():
     assert read_file(sound().text().decode()) == sound()
 
 
+def _with_sources(value: dict, sources: object) -> dict:
+    """The content of the file with these source addresses in one of its entries."""
+    changed = json.loads(json.dumps(value))
+    changed["acls"][0]["policies"][0]["entries"][0]["sourceIps"] = sources
+    return changed
+
+
 def damaged() -> list[str]:
     text = sound().text().decode()
     value = json.loads(text)
@@ -44,6 +51,16 @@ def damaged() -> list[str]:
         text.replace("Allow", "Perhaps"),
         text.replace("10.0.0.0/8", "10.0.0.0/80"),
         text.replace("Topic:T*", "Nothing:T"),
+        text.replace('"User:bob"', "5"),
+        text.replace('"policyType": "Default"', '"policyType": "Defualt"'),
+        text.replace('"policyType": "Custom"', '"policyType": null'),
+        text.replace('"Pub"', '"Pub", "Subscribe"'),
+        text.replace('"Pub"', '"Pub", 5'),
+        text.replace('"10.0.0.0/8"', "10"),
+        text.replace('"10.0.0.0/8"', "null"),
+        json.dumps(_with_sources(value, "10.0.0.0/8")),
+        json.dumps(_with_sources(value, {"0": "10.0.0.0/8"})),
+        json.dumps(_with_sources(value, 0)),
         json.dumps(value | {"users": {}}),
         json.dumps(value | {"acls": value["acls"] * 2}),
         json.dumps(value | {"users": [None]}),
@@ -97,11 +114,48 @@ def test_users_entries_and_addresses_are_bounded(monkeypatch):
     assert users.MAX_NAME_CHARACTERS == 255
 
 
+@pytest.mark.parametrize("sources", ["10.0.0.1", ["10.0.0.1", 5], [None], [["10.0.0.1"]], 0, False, {}])
+def test_an_address_that_is_no_text_makes_no_rule_for_all_addresses(sources):
+    with pytest.raises(policies.PolicyError, match="The source ip is invalid"):
+        read_policies([{"entries": [ENTRY | {"sourceIps": sources}]}])
+
+
 def test_an_entry_is_removed_from_the_policy_of_its_type_alone():
     left = sound().without_policies("bob", PolicyType.DEFAULT, "Topic:T*")
     assert [policy.type for policy in left.acls["bob"].policies] == [PolicyType.CUSTOM]
     assert "bob" not in left.without_policies("bob", PolicyType.CUSTOM, "Topic:T*").acls
     assert "bob" not in sound().without_policies("bob", PolicyType.CUSTOM, None).acls
+
+
+@pytest.mark.parametrize(
+    ("resource", "shown"),
+    [("Any:x", "*"), ("any:x*", "*"), ("Topic:**", "Topic:*"), ("Topic:*x*", "Topic:*")],
+)
+def test_an_entry_is_replaced_and_removed_by_the_text_that_shows_it(resource, shown):
+    """It was listed as another one, and stayed when that was removed: a right that could not be withdrawn."""
+    found = AccessState().created(User("bob", SECRET), None)
+    for given in (resource, shown):
+        found = found.with_policies("bob", read_policies([{"entries": [ENTRY | {"resource": given}]}]))
+    (rule,) = found.acls["bob"].rules_of(PolicyType.CUSTOM)
+    assert rule.resource.text == shown
+    assert not found.without_policies("bob", PolicyType.CUSTOM, shown).acls
+
+
+def test_a_change_replaces_each_entry_of_its_resource():
+    """One request may give two of them; the second decided as before."""
+    twice = [
+        ENTRY | {"resource": "Topic:t"},
+        ENTRY | {"resource": "Topic:u"},
+        ENTRY | {"resource": "Topic:t"},
+    ]
+    found = AccessState().created(User("bob", SECRET), None)
+    found = found.with_policies("bob", read_policies([{"entries": twice}]))
+    changed = [ENTRY | {"resource": "Topic:t", "decision": "Deny"}]
+    found = found.with_policies("bob", read_policies([{"entries": changed}]))
+    rules = [
+        (rule.resource.text, str(rule.verdict)) for rule in found.acls["bob"].rules_of(PolicyType.CUSTOM)
+    ]
+    assert rules == [("Topic:t", "Deny"), ("Topic:u", "Allow")]
 
 
 def test_a_deleted_user_takes_its_policies_along():

@@ -12,7 +12,8 @@ import pytest
 
 from broker_store.backup.copying import Copier, Pace
 from broker_store.backup.manifest import Manifest
-from broker_store.backup.picture import Picture, Source, now_ms
+from broker_store.backup.picture import Picture
+from broker_store.backup.source import Source, now_ms
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.status.live_page import LivePosition
 from broker_store.formats import record

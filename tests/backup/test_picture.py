@@ -11,10 +11,12 @@ import pytest
 
 from broker_store.backup import manifest
 from broker_store.backup.copying import Copier, Pace
-from broker_store.backup.picture import Picture, Source
+from broker_store.backup.picture import Picture
+from broker_store.backup.source import Source
 from broker_store.backup.verify import verify
 from broker_store.engine.disk.disk import Disk, Usage
 from broker_store.errors import DiskFullError, StoreError, StoreLockedError, SyncError
+from broker_store.formats import broker_identity, epochs
 from tests.backup.conftest import bodies_of
 from tests.support.failing_disk import FailingDisk
 from tests.support.hand_store import HandStore, findings, small_settings
@@ -64,6 +66,15 @@ def test_messages_that_are_sent_at_each_step_leave_the_backup_whole(writing, tmp
     assert made.of_running_broker and made.log_end < writing.store.log.wrote
     assert {file.how for file in made.files} == {manifest.LINKED, manifest.COPIED}
     require_whole(tmp_path / "b1", writing.sent, before)
+
+
+def test_a_backup_does_not_have_the_brokers_identity_in_a_set(writing, tmp_path):
+    names = (broker_identity.FILE_NAME, broker_identity.TEMPORARY_NAME, epochs.FILE_NAME)
+    for name in names:
+        (tmp_path / "data" / "store" / name).write_bytes(b"of the living broker")
+    made = writing.back_up(tmp_path / "b1")
+    assert made.files and not [path for name in names for path in (tmp_path / "b1").rglob(name)]
+    require_whole(tmp_path / "b1", writing.sent, {})
 
 
 @pytest.mark.parametrize("disk", [Disk(), WithoutLinks()], ids=["links", "copies"])

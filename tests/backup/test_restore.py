@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from broker_store.backup import manifest
 from broker_store.backup.copying import Copier, Pace
 from broker_store.backup.restore import Restore
+from broker_store.backup.verify import verify
 from broker_store.engine.disk.disk import Disk
 from broker_store.errors import DamagedStoreError, StoreError
 from broker_store.formats import config_json, timer_check
@@ -54,12 +56,17 @@ def test_an_interrupted_backup_is_not_restored(writing, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("fault", ["changed", "missing"])
+@pytest.mark.parametrize("fault", ["changed", "missing", "fifo"])
 def test_a_damaged_backup_makes_no_store(writing, tmp_path, fault):
     made = writing.back_up(tmp_path / "b1", may_link=False)
     path = tmp_path / "b1" / next(file.path for file in made.files if "consumequeue" in file.path)
     if fault == "missing":
         path.unlink()
+    elif fault == "fifo":  # to open it would wait for ever
+        path.unlink()
+        os.mkfifo(path)
+        found = verify(Disk(), tmp_path / "b1", Copier(Disk(), Pace()))
+        assert [f"{path}: is no regular file" in found.faults[0], len(found.faults)] == [True, 1]
     else:
         path.write_bytes(b"\7" + path.read_bytes()[1:])
     with pytest.raises(DamagedStoreError, match=str(path)):

@@ -1,7 +1,6 @@
-"""What the processes of a broker hold in memory that is theirs alone (RssAnon; mapped files are the page
-cache's)."""
+"""What the processes of a broker hold in anonymous memory; mapped files are the page cache's. A page that
+forked processes share counts once, divided among them."""
 
-import socket
 import time
 from pathlib import Path
 
@@ -11,12 +10,6 @@ STILL_MB = 1.0
 SETTLE_LIMIT_S = 180
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def at_rest(pid: int) -> dict:
     """Megabytes of the process and of it with all its descendants, once these stay as they are: children go
     on importing after READY.
@@ -24,7 +17,7 @@ def at_rest(pid: int) -> dict:
     Raises RuntimeError when they still change after SETTLE_LIMIT_S.
     """
     each = settled(pid)
-    return {"broker_rss_anon_mb": each[pid], "all_rss_anon_mb": sum(each.values()), "processes": len(each)}
+    return {"broker_anon_mb": each[pid], "all_anon_mb": sum(each.values()), "processes": len(each)}
 
 
 def settled(pid: int) -> dict[int, float]:
@@ -33,7 +26,7 @@ def settled(pid: int) -> dict[int, float]:
     deadline = time.monotonic() + SETTLE_LIMIT_S
     looks: list[dict[int, float]] = []
     while time.monotonic() < deadline:
-        looks = [*looks[1 - STILL_STEPS :], {one: rss_anon_mb(one) for one in family(pid)}]
+        looks = [*looks[1 - STILL_STEPS :], {one: anonymous_mb(one) for one in family(pid)}]
         sums = [sum(look.values()) for look in looks]
         if (
             len(looks) == STILL_STEPS
@@ -63,8 +56,10 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def rss_anon_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1000
-    return 0.0
+def anonymous_mb(pid: int) -> float:
+    """Return the process's part of its anonymous pages; 0 when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("Pss_Anon:"))

@@ -25,10 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench import grpc_rows, many, memory, replay
+from tests.bench import access_rows, filled_queues, grpc_rows, many, memory, replay, replicated
 from tests.bench.page_cache import PageCache
-from tests.interop.brokers import ApacheBroker, OurBroker
+from tests.interop.brokers import ApacheBroker, OurBroker, OurBrokerAlone
 from tests.interop.clients import BUILD, JAVA_5, java_missing
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "bench" / "peers"
@@ -344,14 +345,17 @@ def bench_clean(run: Run) -> None:
 # ---- over the wire
 
 
-def client_lines(run: Run, side: str, nameserver: str, scenario: str, **options) -> list[dict]:
+def client_lines(
+    run: Run, side: str, nameserver: str, scenario: str, *, by_tls: bool = False, **options
+) -> list[dict]:
     run.level_ground()
     words = [f"{name}={value}" for name, value in options.items()]
     done = subprocess.run(
         [str(PEERS / "bench-client.sh"), nameserver, scenario, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=dict(os.environ, RMQ_BUILD=str(BUILD)),
+        env=dict(os.environ, RMQ_BUILD=str(BUILD))
+        | ({"CLIENT_FLAGS": "-Dtls.enable=true"} if by_tls else {}),
         timeout=600,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
@@ -419,7 +423,7 @@ def wire_scenarios(
 
 def broker_of(side: str, **more):
     os.environ["BROKER_HEAP"] = "1g"  # Apache's, as its own scripts have it in these figures
-    return (OurBroker if side == OURS else ApacheBroker)(fresh("broker"), **more)
+    return (OurBrokerAlone if side == OURS else ApacheBroker)(fresh("broker"), **more)
 
 
 @contextmanager
@@ -446,6 +450,72 @@ def bench_wire(run: Run) -> None:
                     client_lines(run, side, broker.nameserver, scenario, **options)
                 ):
                     run.add(side, name, unit, value, **bounds)
+
+
+def bench_tls(run: Run) -> None:
+    """Java clients with TLS and without, at the broker port."""
+    timed = {"sec": run.seconds, "warm": 3}
+    scenarios = {
+        "sync sends, 8 threads, 1 KiB": ("sync", {"threads": 8, "size": 1024, **timed}),
+        "sync sends, 64 threads, 1 KiB": ("sync", {"threads": 64, "size": 1024, **timed}),
+        "async sends, window 256, 1 KiB": ("async", {"window": 256, "size": 1024, **timed}),
+        "batches of 32, 4 threads, 1 KiB": ("batch", {"per": 32, "size": 1024, "threads": 4, **timed}),
+        "push consumer, 1 KiB": ("push", {"n": run.n(300_000), "size": 1024}),
+    }
+    for side in run.sides():
+        with running(side, settings={"tls.server.mode": "permissive"} if side == OURS else {}) as broker:
+            warm_s = 3 if run.quick else 15
+            for by_tls in (True, False):  # warms the broker; not kept
+                client_lines(
+                    run, side, broker.nameserver, "sync", by_tls=by_tls, threads=8, size=100, sec=warm_s
+                )
+            for name, (scenario, options) in scenarios.items():
+                run.say(f"{side} {name}")
+                for by_tls in (True, False):
+                    lines = client_lines(run, side, broker.nameserver, scenario, by_tls=by_tls, **options)
+                    run.add(
+                        side, f"wire{' by TLS' if by_tls else ''}: {name}", "msg/s", lines[-1]["msg_s"],
+                        bound=1.0,
+                    )  # fmt: skip
+
+
+def bench_access(run: Run) -> None:
+    """Java clients that send with access control and without: a broker of each kind, one after another."""
+    timed = {"sec": run.seconds, "warm": 3}
+    scenarios = {
+        "sync sends, 8 threads, 1 KiB": ("sync", {"threads": 8, "size": 1024, **timed}),
+        "sync sends, 64 threads, 1 KiB": ("sync", {"threads": 64, "size": 1024, **timed}),
+        "async sends, window 256, 1 KiB": ("async", {"window": 256, "size": 1024, **timed}),
+    }
+    for side in run.sides():
+        rates: dict[str, list[float]] = {name: [] for name in scenarios}
+        for is_on in (False, True):
+            with running(side, settings=access_rows.SETTINGS if is_on else {}) as broker:
+                signed = {}
+                if is_on:
+                    signed = access_rows.add_user(broker.nameserver, f"127.0.0.1:{broker.broker_port}")
+                client_lines(
+                    run,
+                    side,
+                    broker.nameserver,
+                    "sync",
+                    threads=8,
+                    size=100,
+                    sec=3 if run.quick else 15,
+                    **signed,
+                )  # warms the broker; not kept
+                for name, (scenario, options) in scenarios.items():
+                    run.say(f"{side} {name}, access control {'on' if is_on else 'off'}")
+                    line = client_lines(run, side, broker.nameserver, scenario, **options, **signed)[-1]
+                    if line["bad"] > line["n"] / 10:  # a loaded machine refuses some
+                        raise SystemExit(
+                            f"{side} {name}: {line['bad']:,} sends failed, {line['n']:,} did not"
+                        )
+                    rates[name].append(line["msg_s"])
+                    how = "access control" if is_on else "no access control"
+                    run.add(side, f"wire, {how}: {name}", "msg/s", line["msg_s"], bound=1.0)
+        for name, (off, on) in rates.items():
+            run.add(side, f"access control costs: {name}", "%", 100 * (1 - on / off))
 
 
 def bench_replay(run: Run) -> None:
@@ -498,7 +568,7 @@ def bench_memory(run: Run) -> None:
         for side in order:
             run.level_ground()
             broker = broker_of(
-                side, **({"arguments": ("--web-port", str(memory.free_port()))} if side == OURS else {})
+                side, **({"arguments": ("--web-port", str(free_port()))} if side == OURS else {})
             ).start()
             try:
                 run.add(
@@ -512,17 +582,113 @@ def bench_memory(run: Run) -> None:
                 run.keep(side, {"scenario": "memory", **facts})
                 run.add(
                     side,
-                    "RssAnon of the broker process at rest",
+                    "anonymous memory of the broker process at rest",
                     "MB",
-                    facts["broker_rss_anon_mb"],
+                    facts["broker_anon_mb"],
                     limit=300,
                 )
                 run.add(
-                    side, "RssAnon of all its processes at rest", "MB", facts["all_rss_anon_mb"], limit=550
+                    side,
+                    "anonymous memory of all its processes at rest",
+                    "MB",
+                    facts["all_anon_mb"],
+                    limit=550,
                 )
             finally:
                 broker.stop()
     shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+def bench_queues(run: Run) -> None:
+    """5,000 topics of 8 queues, each queue with a message."""
+    broker = broker_of(OURS)
+    filled_queues.fill(broker.store)
+    broker.start()
+    try:
+        filled_queues.give(broker.broker_port)
+        facts = filled_queues.facts(broker.pid)
+        run.keep(OURS, {"scenario": "queues", **facts})
+        for name, unit in (
+            ("descriptors", ""),
+            ("maps", ""),
+            ("anonymous", "MB"),
+            ("file", "MB"),
+            ("page_tables", "MB"),
+        ):
+            value = facts[f"{name}_mb" if unit else name]
+            run.add(OURS, f"5,000 topics of 8 filled queues: {name.replace('_', ' ')}", unit, value)
+    finally:
+        broker.kill9()  # a stop would sync 40,000 files first, and the store is not needed
+    shutil.rmtree(WORK / "broker", ignore_errors=True)
+
+
+# ---- a master and its slave
+
+
+def bench_ha(run: Run) -> None:
+    """Sends to a master whose slave follows, the slave's lag at 20,000 sends a second, how fast a new slave
+    catches up, and how long no send is acknowledged when a controller elects another master."""
+    for side in run.sides():
+        is_ours = side == OURS
+        run.say(f"{side}, a master and its slave")
+        for role in ("ASYNC_MASTER", "SYNC_MASTER"):
+            pair = replicated.Pair(fresh("broker"), is_ours, role)
+            with pair.running():
+                for threads in (1, 64):
+                    options = {
+                        "threads": threads,
+                        "size": 1024,
+                        "sec": run.seconds,
+                        "warm": 3 if run.quick else 10,
+                    }
+                    lines = client_lines(run, side, pair.master.nameserver, "sync", **options)
+                    name = f"{role}: sync send, {threads} threads, 1 KiB"
+                    run.add(side, name, "msg/s", lines[-1]["msg_s"], bound=1.3)
+                if role == "ASYNC_MASTER":
+                    _add_lag(run, side, pair)
+        _add_catch_up(run, side)
+        _add_failovers(run, side)
+    fresh("broker")
+
+
+def _add_lag(run: Run, side: str, pair: replicated.Pair) -> None:
+    run.level_ground()
+    with replicated.Sender(pair.master.broker_port, replicated.RATE, 1024) as sender:
+        time.sleep(3)  # until the rate is even
+        found = sorted(replicated.lag_ms(pair, run.seconds))
+    name = "slave's lag at 20,000 sends/s, 1 KiB"
+    run.add(side, f"{name}: refused sends", "%", 100 * sender.refused / sender.sent)
+    run.add(side, f"{name}: p50", "ms", found[len(found) // 2])
+    run.add(side, f"{name}: p99", "ms", found[len(found) * 99 // 100], bound=1.0, lower_is_better=True)
+
+
+def _add_catch_up(run: Run, side: str) -> None:
+    directory = fresh("store")
+    # The last file is nearly full.
+    line = store_lines(
+        run, OURS, directory, "fill", bytes=(1 if run.quick else 4) * 1_065_000_000, size=1024
+    )[0]
+    pair = replicated.Pair(fresh("broker"), side == OURS, "ASYNC_MASTER", directory)
+    rate = replicated.disk_rate(WORK / "disk", run.n(4 << 30))
+    run.level_ground()
+    with pair.running():
+        found = replicated.caught_up(pair, int(line["bytes"]))
+    run.add(side, "catching up on 4 GiB", "MB/s", found / 1e6, bound=2.0)
+    if side == OURS:
+        run.add(side, "catching up, of what the disk writes", "%", 100 * found / rate, least=50)
+
+
+def _add_failovers(run: Run, side: str) -> None:
+    run.level_ground()
+    for seconds in replicated.failover_s(fresh("broker"), side == OURS, 1 if run.quick else 3):
+        run.add(
+            side,
+            "the master is killed: until a send is acknowledged",
+            "s",
+            seconds,
+            bound=1.0,
+            lower_is_better=True,
+        )
 
 
 # ---- the Store pages, watched
@@ -558,7 +724,7 @@ def watched_rounds(run: Run, seconds: float, first: str) -> list[dict]:
     """A round without, and one with the Store pages open in five browsers, on a broker of its own; `first`
     says which begins."""
     run.still_ground()
-    web_port = memory.free_port()
+    web_port = free_port()
     broker = broker_of(OURS, arguments=("--web-port", str(web_port))).start()
     try:
         words = [
@@ -625,12 +791,12 @@ def bench_many(run: Run) -> None:
     """What a send waits while pages of 100,000 topics are read. Ours alone: what is visited is our dashboard, and
     Apache has no figure beside it."""
     run.still_ground()
-    web_port = memory.free_port()
+    web_port = free_port()
     topics = many.TOPICS // 10 if run.quick else many.TOPICS
     directory = fresh("broker")
     many.fill(directory / "store", topics, topics // 5)
     # What requests make comes on top of what the store has.
-    broker = OurBroker(directory, {"maxTopics": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
+    broker = OurBrokerAlone(directory, {"maxTopics": 2 * many.TOPICS}, ("--web-port", str(web_port))).start()
     try:
         words = [
             broker.nameserver,
@@ -1042,9 +1208,13 @@ SECTIONS = {
     "sql": bench_sql,
     "pop": bench_pop,
     "grpc": bench_grpc,
+    "tls": bench_tls,
+    "access": bench_access,
     "parked": bench_parked,
     "replay": bench_replay,
     "memory": bench_memory,
+    "queues": bench_queues,
+    "ha": bench_ha,
     "pages": bench_pages,
     "many": bench_many,
     "pipeline": bench_pipeline,

@@ -1,5 +1,7 @@
 """broker.offsets: the progress of each group."""
 
+import json
+
 import pytest
 
 from broker_store.broker.offsets import Offsets
@@ -152,3 +154,20 @@ def test_offsets_of_a_file_without_the_end_of_the_log_are_kept():
     offsets = make()
     offsets.load('{"offsetTable":{"t@g":{0:7}}}')
     assert offsets.forget_deleted(lambda topic: 1) == [] and offsets.query("g", "t", 0) == 7
+
+
+@pytest.mark.parametrize(
+    ("counter", "taken"),
+    [(20, {0: 3, 1: 9}), (12, {0: 3, 1: 9}), (7, {0: 5, 1: 9}), (4, {0: 5, 1: 2})],
+)
+def test_offsets_of_a_slave_are_taken_if_newer_and_the_greater_ones_if_about_as_new(counter, taken):
+    offsets = Offsets(clock=lambda: 1)
+    offsets.load(_offsets_text(10, {0: 5, 1: 2}))
+    assert offsets.take_newer(_offsets_text(counter, {0: 3, 1: 9})) is (counter != 4)
+    assert {queue: offsets.query("g", "T", queue) for queue in (0, 1)} == taken
+    assert offsets.data_version.counter == max(counter, 10)
+
+
+def _offsets_text(counter, queues):
+    version = {"counter": counter, "stateVersion": 0, "timestamp": 1}
+    return json.dumps({"dataVersion": version, "offsetTable": {"T@g": queues}})

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from broker_store.broker.step_pacing import PAUSE_MS
-from broker_store.broker.timer import MAX_DELIVERED_PER_STEP, MAX_ENQUEUED_PER_STEP, Timer
+from broker_store.broker.timer import MAX_DELIVERED_PER_STEP, Timer
+from broker_store.broker.timer_queue import MAX_ENQUEUED_PER_STEP
 from broker_store.broker.timer_request import is_timed
 from broker_store.errors import DiskFullError
 from broker_store.formats import properties

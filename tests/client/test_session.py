@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from broker_store.client import link as client_link
 from broker_store.client.errors import AnswerError, ConnectionLost, NoRouteError, RequestTimeout
 from broker_store.client.link import open_link
 from broker_store.client.session import Session, make_client_id, parse_nameservers
@@ -107,6 +108,38 @@ async def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignore
     channel.write(command.answer(7))
     assert (await second).code == 7
     await link.close()
+    await server.close()
+
+
+async def test_a_connection_on_which_nothing_comes_is_closed_and_one_with_answers_is_not(monkeypatch):
+    """The network has forgotten it: nothing says that it ended."""
+    answers = True
+
+    def handle(command, channel):
+        if answers and command.code == 1:
+            channel.write(command.answer(0))
+
+    server = await listen(handle, bind("127.0.0.1", 0))
+    link = await open_link(f"127.0.0.1:{server.port}", lambda command, link: None, 1)
+    monkeypatch.setattr(client_link, "FORGOTTEN_S", 0.0)
+    late = asyncio.ensure_future(link.request(Command.request(2), 0.05))
+    await asyncio.sleep(0)
+    assert (await link.request(Command.request(1), 10)).code == 0
+    with pytest.raises(RequestTimeout):
+        await late
+    assert not link.closed  # an answer came meanwhile
+    monkeypatch.setattr(client_link, "FORGOTTEN_S", 3600.0)
+    answers = False
+    with pytest.raises(RequestTimeout):
+        await link.request(Command.request(1), 0.03)
+    assert not link.closed  # not for long enough
+    monkeypatch.setattr(client_link, "FORGOTTEN_S", 0.0)
+    waiting = asyncio.ensure_future(link.request(Command.request(1), 10))
+    with pytest.raises(RequestTimeout):
+        await link.request(Command.request(1), 0.03)
+    with pytest.raises(ConnectionLost):
+        await waiting
+    assert link.closed
     await server.close()
 
 

@@ -1,6 +1,6 @@
 """Whatever a power cut leaves, the store keeps its word (docs/durability.md sections 2 and 3).
 
-Each run opens 8,000 states in the two flush modes, by five sets of rules of file systems
+Each run opens 2,500 states in the two flush modes, by five sets of rules of file systems
 (`tests/support/name_rules.py`). `CRASH_STATES` in the environment is another number; `make prove-crashes`
 opens 10^6 states of random lives, others each time. A violation prints the command that makes
 its state again; its life goes into LIVES_THAT_FAILED when the cause is gone.
@@ -11,15 +11,16 @@ import random
 
 import pytest
 
-from tests.support.crash_states import Choice, Exploration, Life, choices, contents_of, explore
+from broker_store.engine.queue import consume_queues
+from tests.support.crash_states import POOL, Choice, Exploration, Life, choices, contents_of, explore
 from tests.support.name_rules import RULES
 
-STATES = int(os.environ.get("CRASH_STATES", "8000"))
-STATES_PER_LIFE = 400
+STATES = int(os.environ.get("CRASH_STATES", "2500"))
+STATES_PER_LIFE = 250
 STEPS = 60
 # (seed, steps, states): each of these once lost, altered or refused something.
 LIVES_THAT_FAILED = [(seed, 60, 120) for seed in (1, 2, 4, 5, 6, 8, 11, 14, 16, 17, 19)] + [
-    pytest.param(seed, 90, 1500, marks=pytest.mark.slow) for seed in (2004, 2013, 3018)
+    pytest.param(seed, 90, 1500, marks=[pytest.mark.slow, pytest.mark.proof]) for seed in (2004, 2013, 3018)
 ]
 # Seeds of lives whose queues lost a file among others: refused, or begun too late, so that acknowledged
 # messages were gone.
@@ -51,6 +52,21 @@ def test_files_of_a_queue_that_are_lost_one_by_one_take_no_message(seed, flush):
 @pytest.mark.parametrize(("seed", "steps", "states"), LIVES_THAT_FAILED)
 def test_a_life_that_once_failed_does_not_again(seed, steps, states, flush):
     explore(seed, flush, steps, states)
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("rolls", [False, True], ids=["plain", "rolls"])
+@pytest.mark.parametrize("seed", range(9100, 9104))
+def test_with_a_pool_of_buffers_no_cut_and_no_kill_takes_what_was_committed_or_safe(seed, rolls):
+    explore(seed, POOL, STEPS, 200, wide=seed % 2 == 1, rolls=rolls)
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("seed", range(9200, 9202))
+def test_queues_that_are_synced_by_their_file_system_lose_nothing_that_is_safe(seed, rules, monkeypatch):
+    monkeypatch.setattr(consume_queues, "MANY_UNSYNCED", 1)
+    explore(seed, "SYNC_FLUSH", STEPS, 200, rules=rules, rolls=seed % 2 == 1)
 
 
 @pytest.mark.quick(2)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from broker_store.check.walk import check_store
+from broker_store.engine.queue import consume_queues
 from broker_store.errors import BrokerStoreError, DiskFullError, StoreError, SyncError
 from broker_store.formats import record
 from broker_store.messages import GetRequest, Message, PutStatus
@@ -115,6 +116,12 @@ def test_a_sync_that_fails_is_final_and_what_it_covered_is_not_acknowledged(sync
 @pytest.mark.parametrize("name", ["create", "allocate", "write_file", "unlink"])
 def test_a_full_disk_refuses_and_loses_nothing(name, for_ever, directory):
     assert each_call(directory, False, DiskFullError("injected"), (name,), for_ever) > 1
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+def test_a_sync_of_the_file_system_for_many_queues_that_fails_is_final(for_ever, directory, monkeypatch):
+    monkeypatch.setattr(consume_queues, "MANY_UNSYNCED", 1)
+    assert each_call(directory, True, SyncError("injected"), ("sync_file_system",), for_ever) > 1
 
 
 def test_after_a_failed_sync_nothing_more_is_taken(directory):

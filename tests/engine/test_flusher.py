@@ -35,6 +35,10 @@ class Queues(list):
     def unsynced(self):
         return self
 
+    def sync(self):
+        for queue in self:
+            queue.sync()
+
 
 class Setup:
     def __init__(self, checkpoint: CheckpointFile, ends: Path):

@@ -56,11 +56,28 @@ def test_text_is_written_with_tabs_and_bare_integer_keys():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "nonsense", '{"a":NaN}', "[" * 100_000, b"\xff\xfe", "{1e5:2}", "{a:1}"]
+    "text",
+    [
+        "",
+        "{",
+        "nonsense",
+        '{"a":NaN}',
+        "[" * 100_000,
+        b"\xff\xfe",
+        "{1e5:2}",
+        "{a:1}",
+        '{"a":"\\ud800"}',
+        '{0:"\\uDfFf"}',
+        '{"\\udc00\\ud800":1}',
+    ],
 )
 def test_what_cannot_be_read_is_the_one_error(text):
     with pytest.raises(FormatError):
         config_json.read(text)
+
+
+def test_a_pair_of_surrogates_is_a_character():
+    assert config_json.read('{"a":"\\ud83d\\ude00 \\\\ud800"}') == {"a": "😀 \\ud800"}
 
 
 def test_a_key_that_is_no_integer_is_refused_where_integers_are_asked_for():

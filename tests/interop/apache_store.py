@@ -16,10 +16,6 @@ OPENS = [
 
 def said_by_apache(stores: list[Path], home: Path, options: dict, lookups: str) -> list[dict]:
     """What the program prints of the stores, which it opens one after the other; `lookups` is its input."""
-    classpath = (
-        f"{clients.BUILD}/classes-{clients.JAVA_5}/interop:"
-        + (clients.BUILD / f"cp-{clients.JAVA_5}.txt").read_text()
-    )
     program = clients.Running(
         [
             "java",
@@ -29,9 +25,10 @@ def said_by_apache(stores: list[Path], home: Path, options: dict, lookups: str) 
             "-Xmx512m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *clients.archive_of(clients.JAVA_5),
             *OPENS,
             "-cp",
-            classpath,
+            clients.classpath_of(clients.JAVA_5),
             "OpenStore",
             *map(str, stores),
             *(f"{key}={value}" for key, value in options.items()),

@@ -8,7 +8,6 @@ itself is checked.
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,40 +16,18 @@ from pathlib import Path
 import pytest
 
 from tests.interop.clients import BUILD, ROOT
+from tests.support import prepared
+from tests.support.ports import free_port, server_ports
 
 PEERS = ROOT / "tests" / "bench" / "peers"
 READY_LIMIT_S = 60
-STOP_LIMIT_S = 15
-
-
-def free_ports() -> tuple[int, int]:
-    """A name server port and a broker port; the broker also takes the one two below and Apache's the one
-    above."""
-    for _ in range(100):
-        sockets = []
-        try:
-            base = _bound(0, sockets)
-            for port in (base - 2, base + 1):
-                _bound(port, sockets)
-            return _bound(0, sockets), base
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-    raise AssertionError("no free ports on loopback")
-
-
-def _bound(port: int, sockets: list) -> int:
-    one = socket.socket()
-    sockets.append(one)
-    one.bind(("127.0.0.1", port))
-    return one.getsockname()[1]
+STOP_LIMIT_S = 60  # for a hang; tests/mqadmin/test_whole.py has the promise, on a quiet machine
 
 
 class OurBroker:
     """`manage.py runbroker` on a data directory; the ports stay the same over restarts, as clients expect.
-    With `has_grpc` it serves the clients of RocketMQ 5 on `grpc_port`."""
+    With `has_grpc` it serves the clients of RocketMQ 5 on `grpc_port`. Each start is a fork of one process
+    (tests/support/prepared.py)."""
 
     def __init__(
         self,
@@ -61,9 +38,11 @@ class OurBroker:
         has_grpc: bool = False,
     ):
         self.data = data
-        self.grpc_port = free_ports()[1] if has_grpc else 0
-        self.settings = dict(settings or {})
-        self.nameserver_port, self.broker_port = free_ports()
+        self.grpc_port = free_port() if has_grpc else 0
+        # A certificate is made for tests that use it.
+        self.settings = {} if has_grpc or "--grpc-port" in arguments else {"tls.server.mode": "disabled"}
+        self.settings |= settings or {}
+        self.nameserver_port, self.broker_port = server_ports()
         self.nameserver = f"127.0.0.1:{self.nameserver_port}"
         self.store = data / "store"
         self._arguments = arguments
@@ -79,22 +58,9 @@ class OurBroker:
     def start(self) -> "OurBroker":
         self.data.mkdir(parents=True, exist_ok=True)
         self._log = open(self.data / "broker.out", "ab")
-        command = [
-            sys.executable,
-            "manage.py",
-            "runbroker",
-            "--data",
-            str(self.data),
-            "--bind",
-            "127.0.0.1",
-            "--broker-port",
-            str(self.broker_port),
-            "--nameserver-port",
-            str(self.nameserver_port),
-            "--grpc-port",
-            str(self.grpc_port),
-            *self._arguments,
-        ]
+        command = ["runbroker", "--data", str(self.data), "--bind", "127.0.0.1",
+                   "--broker-port", str(self.broker_port), "--nameserver-port", str(self.nameserver_port),
+                   "--grpc-port", str(self.grpc_port), *self._arguments]  # fmt: skip
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         # The settings of the tests' own Django are not the broker's: they make a temporary directory, which a
@@ -102,17 +68,13 @@ class OurBroker:
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         environment["BROKER_DATA_DIR"] = str(self.data)
         began = time.monotonic()
-        self._process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-        )
+        self._process = self._run(command, environment)
         self._wait_ready(began + READY_LIMIT_S)
         self.seconds_to_ready = time.monotonic() - began
         return self
+
+    def _run(self, arguments: list[str], environment: dict[str, str]):
+        return prepared.start(arguments, environment, self._log.fileno())
 
     def _wait_ready(self, deadline: float) -> None:
         seen = b""
@@ -148,6 +110,10 @@ class OurBroker:
         self._ended()
         return code
 
+    def end(self) -> None:
+        """End a broker whose store is not read afterwards."""
+        self.stop()
+
     def kill9(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -160,9 +126,25 @@ class OurBroker:
         self._process = None
 
 
+class OurBrokerAlone(OurBroker):
+    """As users start it, for figures: nothing of it was imported before."""
+
+    def _run(self, arguments: list[str], environment: dict[str, str]):
+        return subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
+
+
 class ApacheBroker:
     """Apache's name server and broker by the peer scripts. With `has_grpc` the broker runs within Apache's
     proxy, which serves the clients of RocketMQ 5 on `grpc_port`."""
+
+    usual: dict[str, object] = {}  # settings of all of them
 
     def __init__(
         self,
@@ -171,12 +153,15 @@ class ApacheBroker:
         arguments: tuple[str, ...] = (),
         *,
         has_grpc: bool = False,
+        nameserver: str = "",
     ):
+        """`nameserver` is one that runs; without it the broker has its own."""
         self.data = data
-        self.grpc_port = free_ports()[1] if has_grpc else 0
-        self.settings = dict(settings or {})
-        self.nameserver_port, self.broker_port = free_ports()
-        self.nameserver = f"127.0.0.1:{self.nameserver_port}"
+        self.grpc_port = free_port(1) if has_grpc else 0
+        self.settings = self.usual | (settings or {})
+        self.nameserver_port, self.broker_port = server_ports()
+        self._given_nameserver = nameserver
+        self.nameserver = nameserver or f"127.0.0.1:{self.nameserver_port}"
         self.store = data / "store"
         self.seconds_to_ready = 0.0
 
@@ -194,6 +179,7 @@ class ApacheBroker:
             os.environ,
             NS_PORT=str(self.nameserver_port),
             BROKER_PORT=str(self.broker_port),
+            NAMESRV=self._given_nameserver,
             BROKER_HEAP=os.environ.get("BROKER_HEAP", "512m"),
             FLUSH=str(self.settings.get("flushDiskType", "ASYNC_FLUSH")),
             RMQ_BUILD=str(BUILD),
@@ -216,8 +202,13 @@ class ApacheBroker:
         return (self.data / "bk.out").read_text(errors="replace")[-4000:]
 
     def stop(self) -> int:
-        self._stop("all")
+        """End the broker when its store is closed: the threads of a JVM wait for one another afterwards."""
+        self._stop("store")
         return 0
+
+    def end(self) -> None:
+        """End a broker whose store is not read afterwards, at once: a clean end takes 10 s of waiting."""
+        self._stop("kill")
 
     def kill9(self) -> None:
         self._stop("kill9")
@@ -237,7 +228,7 @@ class ApacheProxy:
 
     def __init__(self, data: Path, nameserver: str):
         self.data, self._nameserver = data, nameserver
-        self.grpc_port = free_ports()[1]
+        self.grpc_port = free_port(1)
         self.grpc = f"127.0.0.1:{self.grpc_port}"
 
     def start(self) -> "ApacheProxy":
@@ -254,7 +245,7 @@ class ApacheProxy:
 
     def stop(self) -> None:
         subprocess.run(
-            [str(PEERS / "stop.sh"), str(self.data), "broker"],
+            [str(PEERS / "stop.sh"), str(self.data), "kill9"],
             env=dict(os.environ, RMQ_BUILD=str(BUILD)),
             check=True,
             timeout=130,

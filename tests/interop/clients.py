@@ -6,38 +6,43 @@ and prints one JSON object a line. What they were compiled against is fetched by
 """
 
 import copy
-import json
+import functools
 import os
 import shutil
-import subprocess
-import threading
-import time
+import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+from tests.interop import kept_jvms
+from tests.interop.running import RUN_LIMIT_S, Running, until_together
+
+__all__ = ["RUN_LIMIT_S", "Running", "until_together"]
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("RMQ_BUILD", ROOT / "build" / "rocketmq"))
 JAVA_5, JAVA_4 = "5.5.0", "4.9.8"
 # Clients of RocketMQ 5 (gRPC)
 JAVA_GRPC, GO_GRPC, NODE_GRPC, PYTHON_GRPC, RUST_GRPC = "grpc-5.2.0", "go-grpc", "node", "python", "rust"
 LOG_CONFIGURATION = BUILD / "client-logback.xml"
-# A client that gets no answer gives up after seconds; these are for a machine that does ten other things.
-RUN_LIMIT_S = 180
-STOP_LIMIT_S = 20
 
 
 def java_missing(version: str) -> str | None:
     """Why a Java program of this version cannot run here, or None."""
     if shutil.which("java") is None:
         return "no java on this machine (make deps)"
-    if (
-        not (BUILD / f"cp-{version}.txt").exists()
-        or not (BUILD / f"classes-{version}" / "interop" / ".stamp").exists()
-    ):
+    if not (BUILD / f"cp-{version}.txt").exists() or not (BUILD / f"interop-{version}.jar").exists():
         return f"rocketmq-client {version} is not in {BUILD} (make deps)"
+    if not _has_host(version):
+        return f"the programs of {version} in {BUILD} are older than their sources (make deps)"
     return None
+
+
+@functools.cache
+def _has_host(version: str) -> bool:
+    with zipfile.ZipFile(BUILD / f"interop-{version}.jar") as jar:
+        return "Host.class" in jar.namelist()
 
 
 def program_missing(name: str = "go-client") -> str | None:
@@ -84,7 +89,7 @@ class Program:
         return Running([*self._command, self.nameserver, command, *words])
 
     def signed_by(self, access_key: str, secret_key: str) -> Self:
-        """Return the program with credentials (Java alone)."""
+        """Return the program with credentials (Java and Go)."""
         program = copy.copy(self)
         program.always = self.always | {"access_key": access_key, "secret_key": secret_key}
         return program
@@ -98,26 +103,61 @@ class Program:
         """Answers to admin commands; words of a command are separated by tabs."""
         running = self.start("admin")
         running.say("".join(command + "\n" for command in commands))
-        return running.finish()
+        return running.finish(RUN_LIMIT_S)
+
+
+def archive_of(version: str) -> list[str]:
+    """Return the flags with which a JVM finds Apache's classes of this version loaded, if the archive is here."""
+    archive = BUILD / f"interop-{version}.jsa"
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+
+
+def classpath_of(version: str) -> str:
+    """Return Apache's jars of a version, and the programs after them: as they were archived (java/build.sh)."""
+    return (BUILD / f"cp-{version}.txt").read_text().strip() + f":{BUILD}/interop-{version}.jar"
 
 
 class JavaProgram(Program):
+    """Apache's Java client. Its commands run in JVMs that are kept for the test process (kept_jvms.py), where one
+    takes a tenth of the processor time of a start. One that a test kills ends its JVM."""
+
+    # Have a JVM of their own: mqadmin takes standard output away.
+    _ALONE = ("mqadmin",)
+
     def __init__(self, version: str, nameserver: str, home: Path, main: str = "Interop"):
-        self.version = version
-        classes, archive = BUILD / f"classes-{version}" / "interop", BUILD / f"interop-{version}.jsa"
+        self.version, self._home, self._main = version, home, main
         flags = (ROOT / "tests/interop/java/flags.txt").read_text().split()
-        if archive.exists():
-            classes = archive.with_suffix(".jar")
-            flags += [f"-XX:SharedArchiveFile={archive}"]
-        classpath = f"{classes}:" + (BUILD / f"cp-{version}.txt").read_text()
-        flags += [
-            f"-Duser.home={home}",
-            f"-Djava.io.tmpdir={home}",
-            f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}",
-            "-Drocketmq.client.logUseSlf4j=false",
-            f"-Drocketmq.client.logRoot={home}",
-        ]
-        super().__init__(["java", *flags, "-cp", classpath, main], nameserver)
+        self._flags = (*flags, *archive_of(version))
+        super().__init__(java_command(self._flags, version, home, (main,)), nameserver)
+
+    def by_tls(self) -> Self:
+        """Return the program whose connections have TLS."""
+        program = copy.copy(self)
+        program._flags = (*self._flags, "-Dtls.enable=true")
+        program._command = java_command(program._flags, self.version, self._home, (self._main,))
+        return program
+
+    def start(self, command: str, **options) -> "Running":
+        # Broadcasting keeps its offsets in the home, which must be the test's own; a trace leaves when it likes.
+        if command in self._ALONE or options.get("model") == "broadcasting" or "trace" in options:
+            return super().start(command, **options)
+        words = [f"{name}={value}" for name, value in (self.always | options).items()]
+        jvm = partial(java_command, self._flags, self.version, main=("Host", self._main))
+        return kept_jvms.start(
+            (self._flags, self.version, self._main), jvm, [self.nameserver, command, *words]
+        )
+
+
+def java_command(flags: tuple[str, ...], version: str, home: Path, main: tuple[str, ...]) -> list[str]:
+    """Return the words of a JVM with Apache's client and a home of its own."""
+    of_home = [
+        f"-Duser.home={home}",
+        f"-Djava.io.tmpdir={home}",
+        f"-Drmq.logback.configurationFile={LOG_CONFIGURATION}",
+        "-Drocketmq.client.logUseSlf4j=false",
+        f"-Drocketmq.client.logRoot={home}",
+    ]
+    return ["java", *flags, *of_home, "-cp", classpath_of(version), *main]
 
 
 def java_of(version: str, broker, home: Path) -> JavaProgram:
@@ -147,110 +187,3 @@ def grpc_program(kind: str, endpoint: str, home: Path, authority: Path | None = 
         return Program([str(BUILD / "python-client" / "bin" / "python"), str(program)], endpoint)
     command = ["env", f"HOME={home}", f"user.home={home}", str(BUILD / f"{kind}-client")]
     return Program(command, endpoint)
-
-
-class Running:
-    """A started program: its lines arrive as they are printed; it is ended by closing its input."""
-
-    def __init__(self, command: list[str]):
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self.lines: list[dict] = []
-        self._changed = threading.Condition()
-        self._errors = b""
-        self._readers = [
-            threading.Thread(target=self._read_lines),
-            threading.Thread(target=self._read_errors),
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_lines(self) -> None:
-        for line in self._process.stdout:
-            if line.startswith(b"{"):
-                value = json.loads(line)
-                with self._changed:
-                    self.lines.append(value)
-                    self._changed.notify_all()
-        with self._changed:
-            self._changed.notify_all()
-
-    def _read_errors(self) -> None:
-        self._errors = self._process.stderr.read()
-
-    def until(self, enough, limit_s: float = RUN_LIMIT_S) -> list[dict]:
-        """Waits until `enough(lines)` holds; raises with what was printed when the time is over or the
-        program ended before."""
-        deadline = time.monotonic() + limit_s
-        with self._changed:
-            while not enough(self.lines):
-                left = deadline - time.monotonic()
-                if left <= 0 or (self._process.poll() is not None and not self._readers[0].is_alive()):
-                    raise AssertionError(
-                        f"not seen within {limit_s:.0f} s; {len(self.lines)} lines, last "
-                        f"{self.lines[-3:]}, errors {self._errors[-2000:]!r}"
-                    )
-                self._changed.wait(min(left, 0.5))
-            return list(self.lines)
-
-    def seen(self) -> list[dict]:
-        with self._changed:
-            return list(self.lines)
-
-    def wait_for_change(self, limit_s: float) -> None:
-        with self._changed:
-            self._changed.wait(limit_s)
-
-    def until_ready(self, limit_s: float = RUN_LIMIT_S) -> None:
-        self.until(lambda lines: any("ready" in line for line in lines), limit_s)
-
-    def say(self, text: str) -> None:
-        self._process.stdin.write(text.encode())
-        self._process.stdin.flush()
-
-    def wait(self, limit_s: float = RUN_LIMIT_S) -> list[dict]:
-        """Waits for the program's own end (its input stays open meanwhile) and gives its lines."""
-        try:
-            code = self._process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(
-                f"still running after {limit_s:.0f} s; last lines {self.lines[-3:]}"
-            ) from None
-        self._close()
-        assert code == 0, f"ended with {code}: {self._errors[-2000:]!r}"
-        return self.lines
-
-    def finish(self, limit_s: float = STOP_LIMIT_S) -> list[dict]:
-        """Closes the input, upon which every program stops by itself, and gives its lines."""
-        if self._process.stdin and not self._process.stdin.closed:
-            self._process.stdin.close()
-        return self.wait(limit_s)
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._close()
-
-    def _close(self) -> None:
-        for reader in self._readers:
-            reader.join()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe and not pipe.closed:
-                pipe.close()
-
-
-def until_together(programs: list[Running], enough, limit_s: float = RUN_LIMIT_S) -> list[dict]:
-    """Waits until `enough(lines of all programs)` holds."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        lines = [line for program in programs for line in program.seen()]
-        if enough(lines):
-            return lines
-        if time.monotonic() > deadline:
-            raise AssertionError(
-                f"not seen within {limit_s:.0f} s; {[len(program.lines) for program in programs]} lines"
-            )
-        programs[0].wait_for_change(0.2)

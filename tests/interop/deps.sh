@@ -1,6 +1,6 @@
 #!/bin/bash
 # Fetches beforehand what tests and figures need beside Python packages, so that they run without a network:
-# a JDK, Maven, Go, Node, Rust, curl, h2load and Chromium where the machine lacks them (apt), Apache's jars, the Go clients, and those of Node, Python and Rust for RocketMQ 5, and compiles the client programs.
+# a JDK, Maven, Go, Node, Rust, curl, h2load and Chromium where the machine lacks them (apt), Apache's jars, the Go clients, and those of Node, Python and Rust for RocketMQ 5, promtool, and compiles the client programs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -22,9 +22,12 @@ if [ ${#wanted[@]} -gt 0 ]; then
   "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${wanted[@]}" < /dev/null > /dev/null
 fi
 
-"$here/java/build.sh"
-"$here/go/build.sh"
-"$here/go-grpc/build.sh"
-"$here/node/build.sh"
-"$here/python/build.sh"
-"$here/rust/build.sh"
+# All at the same time: some compute, the others wait for downloads. Rust computes longest.
+builds=()
+for kind in rust java go go-grpc node python prometheus; do
+  "$here/$kind/build.sh" &
+  builds+=("$!:$kind")
+done
+failed=()
+for build in "${builds[@]}"; do wait "${build%%:*}" || failed+=("${build#*:}"); done
+[ ${#failed[@]} = 0 ] || { echo "deps: not built: ${failed[*]}" >&2; exit 1; }

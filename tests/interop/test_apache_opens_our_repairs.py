@@ -176,6 +176,7 @@ def _complaints(mended: Mended, lines: list[dict]) -> list[str]:
     return told
 
 
+@pytest.mark.takes(60)
 def test_apache_reads_a_mended_store_of_each_fault_and_of_each_crash(tmp_path):
     """Each as the repair left it, closed in order; where the log was changed also as after a crash, when
     Apache reads the whole log.

@@ -42,7 +42,7 @@ def apache(tmp_path_factory):
     try:
         yield broker.start()
     finally:
-        broker.stop()
+        broker.end()
 
 
 async def test_the_python_client_sends_to_apaches_broker_and_consumes_from_it(apache):
@@ -265,7 +265,7 @@ async def test_apaches_broker_registers_with_our_name_server_and_leaves_it(tmp_p
         await asyncio.to_thread(broker.kill9)
         await until(lambda: nameserver.routes.route("ByOurs") is None)
     finally:
-        await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(broker.end)
         await port.stop()
 
 

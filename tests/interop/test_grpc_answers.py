@@ -18,6 +18,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     Endpoints,
     FilterExpression,
     FilterType,
+    LiteSubscriptionAction,
     MessageQueue,
     Resource,
     Settings,
@@ -30,6 +31,7 @@ from tests.support.grpc_calls import call_of, request_of
 
 ENDPOINTS = Endpoints(scheme=AddressScheme.IPv4, addresses=[Address(host="127.0.0.1", port=8081)])
 ORDERS, GROUP = Resource(name="Orders"), Resource(name="readers")
+ADD, REMOVE, ADD_ALL, REMOVE_ALL = LiteSubscriptionAction.values()
 
 
 class Client:
@@ -109,7 +111,7 @@ def both(tmp_path_factory):
         yield started
     finally:
         for broker in started:
-            broker.stop()
+            broker.end()
 
 
 def status(answer) -> tuple[int, str]:
@@ -131,6 +133,13 @@ def change(client, seconds, handle="x"):
         group=GROUP, topic=ORDERS, receipt_handle=handle, invisible_duration=Duration(seconds=seconds)
     )
     return client.call("ChangeInvisibleDuration", request)
+
+
+def sync(client, *names, action=ADD, group=GROUP, topic=ORDERS):
+    return client.call(
+        "SyncLiteSubscription",
+        s.SyncLiteSubscriptionRequest(action=action, topic=topic, group=group, lite_topic_set=names),
+    )
 
 
 def receive_of(**fields):
@@ -173,6 +182,16 @@ SAME = {
     "termination": lambda client: client.call(
         "NotifyClientTermination", s.NotifyClientTerminationRequest(group=GROUP)
     ),
+    "light topics of a regular group": lambda client: sync(client, "a"),
+    "all light topics of a regular group": lambda client: sync(client, "a", action=ADD_ALL),
+    "no light topic any more": lambda client: sync(client, action=REMOVE_ALL),
+    "light topics of an unknown group": lambda client: sync(client, "a", group=Resource(name="unknown")),
+    "light topics of a bad group": lambda client: sync(client, "a", group=Resource(name="a b")),
+    "light topics of a bad topic": lambda client: sync(client, "a", topic=Resource(name="a/b")),
+    "light topics of an unknown topic": lambda client: sync(client, "a", topic=Resource(name="Unknown")),
+    "a bad light topic": lambda client: sync(client, "a", "a.b"),
+    "a long light topic": lambda client: sync(client, "a" * 65),
+    "a bad light topic among all": lambda client: sync(client, "a.b", action=ADD_ALL),
 }
 # Where Apache's proxy answers 50001 because of an exception inside, or text with its stack.
 OTHER = {
@@ -193,6 +212,7 @@ OTHER = {
         ),
         Code.INVALID_RECEIPT_HANDLE,
     ),
+    "unknown change of light topics": (lambda client: sync(client, action=9), Code.BAD_REQUEST),
     "ack of an unknown topic": (
         lambda client: ack(client, "x", topic=Resource(name="Unknown")),
         Code.TOPIC_NOT_FOUND,
@@ -206,6 +226,10 @@ SETTINGS = {
     "system group": settings_of(group=Resource(name="CID_RMQ_SYS_X")),
     "bad tags": settings_of(expression="||"),
     "neither": Settings(client_type=ClientType.PUSH_CONSUMER),
+    "light topics": settings_of(ClientType.LITE_PUSH_CONSUMER),
+    "light topics of an unknown group": settings_of(
+        ClientType.LITE_PUSH_CONSUMER, group=Resource(name="unknown")
+    ),
 }
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from broker_store.client import Admin
 from tests.interop import clients
-from tests.interop.brokers import OurBroker, free_ports
+from tests.interop.brokers import OurBroker
+from tests.support.ports import free_port
 
 KINDS = [clients.JAVA_GRPC, clients.GO_GRPC, clients.NODE_GRPC, clients.PYTHON_GRPC, clients.RUST_GRPC]
 MESSAGES = 400
@@ -17,7 +18,7 @@ MESSAGES = 400
 @pytest.fixture
 def broker(tmp_path):
     clients.require(clients.JAVA_5)
-    port, _ = free_ports()
+    port = free_port()
     settings = {
         "recallMessageEnable": "true", "transactionTimeOut": 1000, "transactionCheckInterval": 1000,
     }  # fmt: skip

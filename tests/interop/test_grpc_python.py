@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker_store.client import Admin, Producer, PullConsumer
-from tests.interop.brokers import OurBroker, free_ports
+from tests.interop.brokers import OurBroker
 from tests.interop.clients import BUILD, Running
+from tests.support.ports import free_port
 
 PYTHON = BUILD / "python-client" / "bin" / "python"
 PROGRAMS = Path(__file__).parent / "python"
@@ -22,7 +23,7 @@ RUN_LIMIT_S = 120
 def broker(tmp_path):
     if not PYTHON.exists():
         pytest.skip(f"Apache's Python client is not in {BUILD} (make deps)")
-    port, _ = free_ports()
+    port = free_port()
     running = OurBroker(tmp_path / "data", arguments=("--no-web", "--grpc-port", str(port)))
     running.grpc = f"127.0.0.1:{port}"
     try:

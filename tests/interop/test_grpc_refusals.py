@@ -31,7 +31,7 @@ def test_what_is_refused_is_answered_as_apaches_proxy_did(kind, tmp_path):
         create_topics(broker.start())
         found = grpc_refusals.answers_of(f"127.0.0.1:{broker.grpc_port}")
     finally:
-        broker.stop()
+        broker.end()
     golden = grpc_refusals.golden()
     if kind is ApacheBroker:
         assert found == golden

@@ -4,6 +4,8 @@ before its time, none that was rolled back."""
 import asyncio
 import random
 
+import pytest
+
 from broker_store.client import Admin, TransactionProducer
 from broker_store.errors import BrokerStoreError
 from tests.interop import clients
@@ -59,6 +61,7 @@ def stored(lines) -> dict[str, list[dict]]:
     return found
 
 
+@pytest.mark.takes(60)
 async def test_what_was_promised_comes_and_none_early(tmp_path):
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")  # shown by pytest when the test fails

@@ -7,16 +7,14 @@ through all of it, as a real one would.
 
 import os
 import random
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from tests.interop import clients
 from tests.interop.brokers import IS_APACHE, Broker
-from tests.interop.clients import ROOT
 from tests.interop.lines import place
+from tests.support import prepared
 
 TOPICS = ["kill-a", "kill-b", "kill-c"]
 # Log files of 256 KiB hold some 500 messages, queue files 500 units, index files 2,000 entries (two a
@@ -29,6 +27,7 @@ SMALL_FILES = {
 }
 
 
+@pytest.mark.takes(30)
 @pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_nothing_acknowledged_is_lost_over_many_kills(flush, kills, tmp_path):
@@ -82,13 +81,6 @@ def test_nothing_acknowledged_is_lost_over_many_kills(flush, kills, tmp_path):
 def assert_store_is_whole(broker) -> None:
     """check_store finds nothing: every length, CRC, physical offset, queue and index entry against the
     log."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check_store", str(broker.store)],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=120,
-        env=dict(os.environ, BROKER_DATA_DIR=str(broker.data)),
-    )
-    assert done.returncode == 0, done.stdout.decode()[-4000:]
+    environment = dict(os.environ, BROKER_DATA_DIR=str(broker.data))
+    code, said = prepared.run(["check_store", str(broker.store)], environment, 120)
+    assert code == 0, said[-4000:]

@@ -6,6 +6,8 @@ import itertools
 import random
 import time
 
+import pytest
+
 from broker_store.client import Admin
 from tests.interop.brokers import OurBroker
 from tests.interop.pop_client import Given, PopClient
@@ -88,12 +90,12 @@ async def messages_left(admin: Admin) -> int:
     return sum(of.broker_offset - of.consumer_offset for of in offsets.values())
 
 
-async def run(broker: OurBroker, notes: Notes) -> None:
+async def run(broker: OurBroker, notes: Notes, kills: int) -> None:
     async with Admin(broker.nameserver) as admin:
         await admin.create_topic(TOPIC, read_queues=4, write_queues=4)
     ended = asyncio.Event()
     await asyncio.gather(
-        kill_on(broker, ended),
+        kill_on(broker, ended, kills),
         send_on(broker.broker_port, notes, ended),
         *(pop_on(broker.broker_port, notes, ended, share) for share in (0.95, 0.7)),
     )
@@ -110,15 +112,17 @@ async def run(broker: OurBroker, notes: Notes) -> None:
         notes.left = await messages_left(admin)
 
 
-def test_twenty_kills(tmp_path):
+@pytest.mark.takes(50)
+@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.proof)])
+def test_kills_lose_no_message_and_bring_none_back(kills, tmp_path):
     broker = OurBroker(tmp_path / "data", SMALL_FILES).start()
     notes = Notes()
     try:
-        asyncio.run(run(broker, notes))
+        asyncio.run(run(broker, notes, kills))
         broker.stop()
     finally:
         broker.kill9()
     assert notes.wrong == []
     assert notes.sent <= notes.given.keys() and notes.left == 0
-    assert len(notes.sent) > 500 and any(len(given) > 1 for given in notes.given.values())
+    assert len(notes.sent) > 100 and any(len(given) > 1 for given in notes.given.values())
     assert_store_is_whole(broker)

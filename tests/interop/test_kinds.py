@@ -11,6 +11,7 @@ from broker_store.client import Admin, Producer
 from tests.interop import clients
 from tests.interop.brokers import IS_APACHE, Broker
 from tests.interop.lines import acknowledged, names, place
+from tests.interop.positions import committed
 
 KINDS = [clients.JAVA_5, clients.JAVA_4, "go"]
 
@@ -40,19 +41,6 @@ def administer(broker, *topics, queues=2):
                 await admin.create_topic(topic, read_queues=queues, write_queues=queues)
 
     asyncio.run(make())
-
-
-def committed(broker, group, topic) -> dict[int, tuple[int, int]]:
-    """queue -> what the group committed and what there is."""
-
-    async def ask():
-        async with Admin(broker.nameserver) as admin:
-            return {
-                queue.queue_id: (at.consumer_offset, at.broker_offset)
-                for queue, at in (await admin.consume_stats(group, topic)).items()
-            }
-
-    return asyncio.run(ask())
 
 
 def tries_of(lines) -> list[int]:

@@ -70,6 +70,7 @@ def test_a_message_that_is_recalled_does_not_come(broker_on, tmp_path):
     assert until_stored(java, topic, 2).keys() == {line["key"] for line in sent[2:]}
 
 
+@pytest.mark.takes(40)
 def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
     broker = broker_on(OurBroker)
     java = clients.java_of(clients.JAVA_5, broker, tmp_path)
@@ -91,6 +92,7 @@ def test_kill_9_loses_none_and_brings_none_early(broker_on, tmp_path):
     assert sum(len(lines) - 1 for lines in found.values()) <= 3 * 3_000 // step_ms
 
 
+@pytest.mark.takes(150)
 @pytest.mark.parametrize("brokers", THERE_AND_BACK)
 def test_messages_that_wait_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
     broker = broker_on(brokers[0])

@@ -96,7 +96,7 @@ def both(request, tmp_path):
         yield [clients.java_of(request.param, broker, tmp_path) for broker in running]
     finally:
         for broker in running:
-            broker.stop()
+            broker.end()
 
 
 def connections_of(java, producer, group, topic) -> list:
@@ -141,6 +141,7 @@ def shown(java) -> list:
     return [writers, *found]
 
 
+@pytest.mark.takes(40)
 def test_mqadmin_shows_the_same_of_a_message_and_of_clients_as_of_apaches_broker(both):
     ours, apaches = (shown(java) for java in both)
     for one, other in zip(ours, apaches, strict=True):

@@ -80,6 +80,7 @@ def test_kill_9_in_the_middle_loses_no_half(broker_on, tmp_path):
         producer.kill()
 
 
+@pytest.mark.takes(70)
 @pytest.mark.parametrize("brokers", THERE_AND_BACK)
 def test_halves_are_handed_over_and_back_in_mid_flight(brokers, broker_on, tmp_path):
     # The first two ask no producer before they end; what both left is asked about by the third.

@@ -33,7 +33,7 @@ def encoded(pairs, *, huffman: bool) -> bytes:
 
 def plain(block: bytes):
     """Return what the plain reader gives: fields, the reason of a malformed request, or an error."""
-    decoder = FieldDecoder()
+    decoder = FieldDecoder(0.0)
     try:
         return check_request(decoder._read(block, 0))
     except (Http2Error, HPACKError, IndexError) as error:

@@ -74,9 +74,18 @@ BODIES = {
     "/api/v1/store/recoveries/dry-run": {},
     "/api/v1/store/index/explain": {"topic": "orders", "key": "k"},
     "/api/v1/auth/tokens": {"name": "t"},
+    "/api/v1/access/import": {"users": [{"name": "shop", "password": "x"}]},
+    "/api/v1/access/users": {"name": "billing", "password": "x"},
+    "/api/v1/access/users/<name>": {"type": "Normal"},
+    "/api/v1/access/rules/<name>": {"resource": "Topic:orders", "actions": ["Sub"]},
+    "/api/v1/auth/users": {"name": "root", "password": "a-good-long-one"},
+    "/api/v1/auth/users/<name>": {"role": "viewer"},
 }
 QUERIES = {
     "/api/v1/messages": "?topic=orders&key=k",
+    "/api/v1/access/decision": "?user=billing&resource=Topic:orders&action=Sub",
+    "DELETE /api/v1/access/rules/<name>": "?resource=Topic:none",
+    "/api/v1/auth/decision": "?caller=user:root&right=send",
     "/api/v1/store/journey": "?log_offset=40000",
     "/api/v1/topics/<topic>/queues/<queue_id>/offset": "?time_ms=1",
     "/admin/autocomplete/": "?app_label=admin&model_name=logentry&field_name=user",
@@ -161,7 +170,7 @@ class World:
         }
         return self
 
-    def address(self, route: str) -> str:
+    def address(self, method: str, route: str) -> str:
         """What is asked for at a route: every blank filled in with something that exists where something
         does."""
 
@@ -175,7 +184,7 @@ class World:
                 ("orders" if route.startswith("/topics/") else "billing") if name == "name" else VALUES[name]
             )
 
-        return re.sub(r"<(\w+)>", value, route) + QUERIES.get(route, "")
+        return re.sub(r"<(\w+)>", value, route) + QUERIES.get(f"{method} {route}", QUERIES.get(route, ""))
 
     def headers(self, caller: str) -> dict[str, str]:
         """Those that say who asks."""
@@ -198,7 +207,7 @@ class World:
             if csrf:
                 headers["x-csrftoken"] = CSRF
                 headers["cookie"] = "; ".join(filter(None, (headers.get("cookie"), f"csrftoken={CSRF}")))
-        answer = await ask(self.application, method, self.address(route), headers=headers, body=body)
+        answer = await ask(self.application, method, self.address(method, route), headers=headers, body=body)
         if settings.SESSION_COOKIE_NAME in answer.headers.get("set-cookie", ""):
             self.sessions.pop(caller, None)  # it was ended
         return answer

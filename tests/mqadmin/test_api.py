@@ -196,7 +196,8 @@ async def test_lists_come_in_pages_that_neither_repeat_nor_lose(cluster, local):
 
 LISTS = (
     "/store/checks", "/topics", "/topics/orders/queues", "/topics/orders/groups", "/topics/orders/messages", "/topics/orders/queues/0/messages", "/groups",
-    "/groups/CG/pops", "/messages?topic=orders&key=k", "/waiting/prepared", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens",
+    "/groups/CG/pops", "/messages?topic=orders&key=k", "/waiting/prepared", "/store/files", "/jobs", "/pipeline/audit/runs", "/audit", "/auth/tokens", "/auth/users",
+    "/access/users",
 )  # fmt: skip
 
 

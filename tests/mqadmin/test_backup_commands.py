@@ -135,6 +135,20 @@ def test_what_cannot_be_is_refused_in_words(data, tmp_path, words, said):
         run("backup", *paths, "--data", data, "--quiet")
 
 
+def test_a_link_leads_no_backup_and_no_restore_into_what_they_read(data, tmp_path):
+    (tmp_path / "link").symlink_to(data)
+    with pytest.raises(CommandError, match="is in the data directory"):
+        run("backup", tmp_path / "link" / "b1", "--data", data, "--quiet")
+    store = tmp_path / "elsewhere"
+    (data / "store").rename(store)
+    with pytest.raises(CommandError, match="is in the store"):
+        run("backup", store / "b1", "--data", data, "--store", store, "--quiet")
+    run("backup", tmp_path / "b1", "--data", data, "--store", store, "--quiet")
+    with pytest.raises(CommandError, match="is in the backup"):
+        run("restore", tmp_path / "b1", tmp_path / "b1" / "new", "--quiet")
+    assert "is as it was made" in run("backup", "verify", tmp_path / "b1", "--quiet")
+
+
 def test_the_store_of_a_broker_that_dies_meanwhile_is_no_whole_backup(data, tmp_path):
     (data / "run").mkdir()
     (data / "run" / "broker.json").write_text(json.dumps({"store": str(data / "store")}))

@@ -47,6 +47,9 @@ PAGES = (
     "/store/bytes/?offset=30000",
     *(f"/store/doctor/{run}/" for run in CHECKS),
     "/jobs/",
+    "/access/?user=billing&action=Pub&resource=Topic:orders",
+    "/access/users/billing?action=Pub&resource=Topic:pay1&address=10.0.0.8",
+    "/access/dashboard/?caller=user:admin&right=send",
     "/password/",
     "/glossary/",
     "/pipeline/",
@@ -392,6 +395,38 @@ def test_every_page_fits_and_nothing_complains(page, address):
         wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, f"{path} is {wider} pixels wider than its window"
         assert page.complaints == [], path
+
+
+# Words without a hyphen, of which letters stand in two lines
+_BROKEN_WORDS = """() => {
+  const found = [], walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    for (const word of walk.currentNode.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(walk.currentNode, word.index);
+      range.setEnd(walk.currentNode, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("page", [390, 345], indirect=True)
+def test_no_word_of_the_access_pages_is_broken_on_a_phone(page, address):
+    page.goto(f"{address}/access/")
+    page.click("summary:has-text('New user')")
+    page.fill("#name", "made-by-a-person")
+    page.fill("#password", "a-long-password-1")
+    with page.expect_navigation():
+        page.click("button:has-text('Create')")
+    page.goto(f"{address}/access/")
+    assert "create user made-by-a-person" in page.inner_text("main")
+    for path in PAGES:
+        if path.startswith("/access/"):
+            page.goto(f"{address}{path}")
+            page.wait_for_load_state("load")
+            assert page.evaluate(_BROKEN_WORDS) == [], path
 
 
 def test_the_doctors_page_goes_on_by_itself_and_leads_to_the_bytes(page, address):
@@ -780,6 +815,7 @@ def test_a_heat_map_that_is_older_than_the_frames_is_fetched_anew(page, address)
     assert page.complaints == []
 
 
+@pytest.mark.takes(60)
 def test_nothing_that_others_write_runs_in_the_browser(browser, hostile_address):
     """A page that took a payload for markup would show a dialog, set `owned`, ask another host, or be refused
     by its own policy."""

@@ -48,13 +48,10 @@ print(json.dumps({"modules": sorted(sys.modules), "rss_anon_mb": int(line.split(
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "module"), [("run_jobs", "mqadmin.jobs.worker"), ("run_schedules", "mqadmin.jobs.cron")]
-)
-def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, module):
+def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path):
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": children.SETTINGS, "BROKER_DATA_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", LOOK, command, module],
+        [sys.executable, "-c", LOOK, "run_jobs", "mqadmin.jobs.processes"],
         cwd=PROJECT,
         env=environment,
         capture_output=True,
@@ -64,7 +61,7 @@ def test_a_child_imports_nothing_that_only_the_broker_needs(tmp_path, command, m
     found = json.loads(done.stdout)
     assert [name for name in OF_THE_BROKER if name in found["modules"]] == []
     assert found["checks"] == [], "Django's checks import every page"
-    assert module in found["modules"]
+    assert "mqadmin.jobs.cron" in found["modules"]
     assert found["rss_anon_mb"] < MAX_CHILD_MB
 
 
@@ -118,40 +115,55 @@ def test_each_wait_for_redis_has_a_bound(url, bounded):
     assert ConnectionPool.from_url(bounded).connection_kwargs["socket_timeout"] in (2, 30)
 
 
-WITH_A_JOB = """import os, signal
-if os.fork() == 0: os.setpgrp()
+FORKS = """import ctypes, os, signal
+def named(name): ctypes.CDLL(None).prctl(15, name)
+if os.fork() == 0:
+    os.setsid()
+    named(b"jobs-default")
+    if os.fork() == 0: os.setpgrp()
+elif input() == "forked": named(b"jobs")
 signal.pause()"""
 
 
-@pytest.mark.parametrize("is_its_job", [False, True])
-def test_a_halted_child_or_a_halted_process_of_its_session_is_seen_and_is_not_ended(tmp_path, is_its_job):
-    child = children.Child(
-        "default",
-        [sys.executable, "-c", WITH_A_JOB],
+@pytest.mark.parametrize("halted", ["jobs", "worker", "its job"])
+def test_a_halted_worker_or_job_is_seen_and_is_not_ended(tmp_path, monkeypatch, halted):
+    monkeypatch.setattr(children.subprocess, "DEVNULL", subprocess.PIPE)
+    jobs = children.Child(
+        "jobs",
+        [sys.executable, "-c", FORKS],
         parent_death_signal=signal.SIGKILL,
-        log_file=tmp_path / "worker.log",
+        log_file=tmp_path / "jobs.log",
     )
-    worker = child.process.pid
     all_of_them = children.Children(
-        tmp_path, redis_url="redis://elsewhere", redis_password="", manage=Path("manage.py")
+        tmp_path,
+        redis_url="redis://elsewhere",
+        redis_password="",
+        manage=Path("manage.py"),
+        wanted=("default",),
     )
-    all_of_them._workers = [child]
+    all_of_them._jobs = jobs
 
     def runs() -> bool:
         return all_of_them.state().workers["default"]
 
     try:
+        assert runs(), "it counts as running until all are forked"
+        _until(lambda: "default" in all_of_them.workers())
+        worker = all_of_them.workers()["default"]
         _until(lambda: len(children.session_members(worker)) == 2)
+        jobs.process.stdin.write(b"forked\n")
+        jobs.process.stdin.close()
         (job,) = {*children.session_members(worker)} - {worker}
         assert runs()
-        os.kill(job if is_its_job else worker, signal.SIGSTOP)
+        pid = {"jobs": jobs.process.pid, "worker": worker, "its job": job}[halted]
+        os.kill(pid, signal.SIGSTOP)
         _until(lambda: not runs())
-        assert child.running
-        os.kill(job if is_its_job else worker, signal.SIGCONT)
+        assert jobs.running
+        os.kill(pid, signal.SIGCONT)
         _until(runs)
     finally:
-        child.kill_session()
-    assert not runs()
+        jobs.kill_sessions()
+    assert not runs() and children.session_members(worker) == []
 
 
 def _until(holds) -> None:
@@ -166,7 +178,7 @@ def _until(holds) -> None:
     [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)],
     ids=["FIFO", "directory", "link"],
 )
-@pytest.mark.parametrize("name", ["redis", "worker-default"])
+@pytest.mark.parametrize("name", ["redis", "jobs"])
 async def test_a_log_of_another_kind_costs_the_jobs_alone(tmp_path, monkeypatch, name, make):
     """An open of a FIFO held the start for ever, and no signal ended it."""
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import re
+import sys
 import threading
 import time
 import zlib
@@ -268,7 +269,9 @@ async def test_what_was_left_out_is_said(cluster):
     assert not spent.complete and "narrow the time" in spent.reason
 
 
-async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_to_nobody(cluster, process):
+async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_to_nobody(
+    cluster, process, monkeypatch
+):
     receipts = await _fill(cluster)
     stored, raw = await cluster.search.message_at(receipts[8].log_offset)
     with open(process.store.log.files[0].path, "r+b") as log:
@@ -299,7 +302,10 @@ async def test_a_message_that_changed_on_the_disk_is_shown_as_changed_and_given_
             assert (await cluster.search.message_at(stored.log_offset))[0].body == b"Body 8"
             assert "CRC" in await cluster.search.damage_at(stored.log_offset)
             (flag,) = cluster.store.snapshot().flags
-            assert flag.name == "damage_found"
+            assert flag.name == "damage_found" and "`manage.py check_store DIR`" in flag.cause
+            monkeypatch.setattr(sys, "argv", ["/opt/headpond/bin/headpond", "runbroker"])
+            (flag,) = cluster.store.snapshot().flags
+            assert "`headpond check_store DIR`" in flag.cause
             for found in (
                 await cluster.search.by_key("orders", "key-8", 0, FOR_EVER_MS, 9),
                 await cluster.search.by_id(stored.unique_key),

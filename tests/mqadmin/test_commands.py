@@ -247,6 +247,14 @@ async def test_messages_are_sent_found_and_followed(cluster, tmp_path):
             tmp_path, "message", "get", "--topic", "orders", "--sql", "KEYS ENDSWITH '0'", "--json"
         )
         assert {message["keys"][1][-1] for message in json.loads(chosen)} == {"0"}
+        errors = io.StringIO()
+        odd = await run(
+            tmp_path, "message", "get", "--topic", "orders", "--sql", "KEYS ENDSWITH '0' no more", "--json",
+            stderr=errors,
+        )  # fmt: skip
+        assert odd == chosen and "the text from there on is ignored" in errors.getvalue()
+        with pytest.raises(CommandError, match="--sql needs an expression"):
+            await run(tmp_path, "message", "get", "--topic", "orders", "--sql", " ")
         with pytest.raises(CommandError, match="cannot be compared"):
             await run(tmp_path, "message", "get", "--topic", "orders", "--sql", "a > 'x'")
         with pytest.raises(CommandError, match="--sql needs --topic"):

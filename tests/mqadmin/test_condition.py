@@ -17,12 +17,14 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.engine.status.samples import Sample, SampleFiles, maximum_of, position_of
 from broker_store.errors import StoreError
 from broker_store.facts.marks import Mark
+from broker_store.facts.memory import MemoryFacts
 from broker_store.rest.new_messages import NewMessage
 from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import condition, signs
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs, judge
 from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.facts.children import RunningChildren
+from mqadmin.facts.replication import ControllerFacts, MasterFacts, SlaveLeftFacts
 from mqadmin.views.overview import page as overview
 from mqadmin.web import failures, live
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -31,6 +33,16 @@ from tests.support.fake_cluster import FakeCluster
 NOW, MINUTE, HOUR = 1_764_000_000_000, 60_000, 3_600_000
 QUIET = Signs(NOW, "running", "Serving.", (), {}, (), Refusal(90, False, None), 0, (), 0, "")
 FULL = ("disk_full", "the disk is 91 % full")
+
+
+def held(mebibytes: int) -> MemoryFacts:
+    """A process with so much anonymous memory, page tables included, in a control group of 512 MiB."""
+    return MemoryFacts(
+        at_ms=NOW, rss_bytes=900 << 20, anonymous_bytes=(mebibytes - 10) << 20, file_bytes=400 << 20,
+        shared_bytes=0, page_table_bytes=10 << 20, maps=9, max_maps=65_530, descriptors=9, max_descriptors=1_024,
+        limit_bytes=512 << 20, limit_source="/sys/fs/cgroup/memory.max", bounds_bytes=0, warning=None, parts=[],
+    )  # fmt: skip
+
 
 # (signs that are not quiet, severity, sentence, [(severity, kind, number, page)])
 RULES = [
@@ -59,6 +71,9 @@ RULES = [
     ({"disk": Refusal(90, False, NOW + HOUR + MINUTE)}, "warn", "In about 1 h 1 min the disk is 90 % full, " "and sends are refused.", [("warn", "disk", HOUR + MINUTE, "disk")]),
     ({"disk": Refusal(90, False, NOW + 24 * HOUR + 1)}, "good", "Everything runs.", []),
     ({"disk": None}, "unknown", "Nothing is known to be wrong, but some things are unknown. The forecast of the disk is unknown.", [("unknown", "disk", None, "disk")]),
+    ({"memory": held(409)}, "good", "Everything runs.", []),
+    ({"memory": held(410)}, "warn", "The broker holds 410 MiB, 80 % of the 512 MiB that it may use (/sys/fs/cgroup/memory.max): beyond that the system ends a process.", [("warn", "memory", 80, "memory")]),
+    ({"memory": held(487)}, "bad", "The broker holds 487 MiB, 95 % of the 512 MiB that it may use (/sys/fs/cgroup/memory.max): beyond that the system ends a process.", [("bad", "memory", 95, "memory")]),
     ({"flags": (("damage_found", "a record is damaged."),)}, "bad", "The store reports: a record is damaged.", [("bad", "flag", None, "store")]),
     ({"flags": (("deleted_early", "files go before their time"),)}, "warn", "The store reports: files go before their time.", [("warn", "flag", None, "store")]),
     ({"state": "read_only", "sentence": "Messages can be read, but sends are refused: a sync failed.", "flags": (("sync_failed", "a sync failed"),)}, "bad", "Messages can be read, but sends are refused: a sync failed.", [("bad", "state", None, "store")]),
@@ -88,6 +103,83 @@ def test_the_rule_gives_each_sign_its_notice_and_the_most_severe_the_sentence(
     found = judge(replace(QUIET, **changes))
     assert (found.severity, found.sentence) == (severity, sentence)
     assert [(notice.severity, notice.kind, notice.number, notice.page) for notice in found.notices] == notices
+
+
+REPLICATION = FakeCluster().store.replication()
+CONTROLLER = ControllerFacts(
+    leader="10.0.0.5:9878",
+    error=None,
+    broker_id=1,
+    master_id=1,
+    master_address="10.0.0.1:10911",
+    master_epoch=1,
+    in_sync=[1],
+    set_epoch=1,
+    counted=[1],
+    epochs=[],
+)
+MASTER = MasterFacts(
+    ha_address="10.0.0.1:10912",
+    broker_address="10.0.0.1:10911",
+    connected=True,
+    stopped=False,
+    error=None,
+    received_bytes=0,
+    end=0,
+    behind_bytes=0,
+    silent_ms=1,
+    tables_at_ms=NOW,
+    tables_error=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, None),
+        ({"slaves": [], "left": None}, None),
+        (
+            {
+                "slaves": [],
+                "left": SlaveLeftFacts(address="10.0.0.2:4", at_ms=NOW, reported=REPLICATION.wrote - 2048),
+            },
+            "No slave is connected any more: the last one, at 10.0.0.2:4, left at 16:00:00 UTC, and 2.0 KiB of "
+            "the log came since.",
+        ),
+        (
+            {"slaves": [replace(REPLICATION.slaves[0], behind_bytes=300 << 20, in_step=False)]},
+            "The slave at 10.0.0.2:41022 lacks 300.0 MiB of the log, more than haMaxGapNotInSync.",
+        ),
+        (
+            {
+                "slaves": [replace(REPLICATION.slaves[0], behind_bytes=2 << 10, in_step=False)],
+                "controller": CONTROLLER,
+            },
+            "The slave at 10.0.0.2:41022 lacks 2.0 KiB of the log, and is not in the sync state set.",
+        ),
+        (
+            {"slaves": [], "controller": replace(CONTROLLER, error="no leading controller is found.")},
+            "The controllers give this broker no role now: no leading controller is found.",
+        ),
+        ({"slaves": [], "master": MASTER}, None),
+        (
+            {"slaves": [], "master": replace(MASTER, error="refused.", tables_error="x")},
+            "This slave copies nothing: refused.",
+        ),
+        ({"slaves": [], "master": replace(MASTER, error="differs", stopped=True)}, None),
+        (
+            {"slaves": [], "master": replace(MASTER, tables_error="no rights")},
+            "Topics, groups and offsets of the master are not taken over: no rights.",
+        ),
+    ],
+)
+def test_what_is_wrong_between_a_master_and_its_slaves_is_a_warning(changes, sentence):
+    found = judge(replace(QUIET, replication=replace(REPLICATION, **changes)))
+    if sentence is None:
+        assert found.severity == "good"
+    else:
+        assert (found.severity, found.sentence) == ("warn", sentence)
+        assert [(one.kind, one.page) for one in found.notices] == [("replication", "replication")]
 
 
 @pytest.mark.parametrize("state", ["starting", "recovering", "closed", "failed"])

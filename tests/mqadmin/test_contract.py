@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.test import AsyncClient
 from ninja import Schema
 
@@ -36,8 +37,11 @@ VALUES = {
     "run_id": "check-bad",
     "recovery_id": "x",
     "file": "20251122090000000",
+    "name": "billing",
 }
 ADDRESSES = {
+    "/api/v1/access/decision": "/api/v1/access/decision?user=billing&resource=Topic:orders&action=Pub",
+    "/api/v1/auth/decision": "/api/v1/auth/decision?caller=user:ada&right=send",
     "/api/v1/pipeline/{job}/runs/{run_id}": "/api/v1/pipeline/audit/runs/audit-bad",
     "/api/v1/pipeline/{job}/runs/{run_id}/result": "/api/v1/pipeline/audit/runs/audit-bad/result",
     "/api/v1/pipeline/{job}/runs/{run_id}/logs": "/api/v1/pipeline/audit/runs/audit-bad/logs",
@@ -49,6 +53,7 @@ ADDRESSES = {
 NOT_THERE = {
     "/api/v1/store/recoveries/{recovery_id}",
     "/api/v1/store/threads",
+    "/api/v1/store/memory",
 }
 
 
@@ -187,6 +192,7 @@ def test_a_value_that_is_not_as_its_schema_says_is_found():
 
 
 async def test_each_answer_is_as_the_contract_says(local, contract):
+    await get_user_model().objects.acreate_user("ada")
     named, found, absent = contract["components"]["schemas"], [], set()
     for path, operations in contract["paths"].items():
         for status, schema in answers_of(operations.get("get", {"responses": {}})):

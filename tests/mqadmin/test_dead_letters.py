@@ -238,7 +238,15 @@ async def test_the_group_alone_gets_what_its_topic_gave_up_also_when_that_topic_
     assert producer.sent == ["%RETRY%billing"]
 
 
-@pytest.mark.parametrize("origin", ["archive", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "archive",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+    ],
+)
 async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(monkeypatch, origin):
     """The run failed there, and each further run at the same letter."""
     reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
@@ -405,7 +413,7 @@ async def test_letters_left_out_before_are_read_many_at_a_time_for_a_small_limit
 
 
 def test_a_database_that_fails_in_a_run_is_told_with_what_may_be_sent_twice(monkeypatch):
-    async def failing(nameserver, group, to, limit, tell, left_out, credentials):
+    async def failing(nameserver, group, to, limit, tell, left_out, credentials, tls):
         tell(3, 9)
         raise DatabaseError("database is locked")
 

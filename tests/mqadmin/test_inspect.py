@@ -19,8 +19,8 @@ from broker_store.formats.index_file import IndexGeometry
 from mqadmin.process.rest_client import RestClient, RestError
 from tests.mqadmin.test_browser import browser  # noqa: F401
 from tests.mqadmin.test_browser_recovery import log_in, page  # noqa: F401
-from tests.mqadmin.test_whole import free_ports
 from tests.support import plain_bytes, plain_index, plain_layout, plain_recovery, stores
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ class Looking:
     """A runbroker that inspects a store, with a data directory of its own."""
 
     def __init__(self, store: Path, data: Path):
-        self.data, (self.port,) = data, free_ports(1)
+        self.data, self.port = data, free_port()
         command = [
             sys.executable,
             "manage.py",
@@ -176,6 +176,8 @@ STORE_PAGES = (
     "bytes/",
     "lab/",
     "threads/",
+    "memory/",
+    "replication/",
 )
 
 

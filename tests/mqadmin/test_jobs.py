@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pickle
+import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,8 +222,9 @@ async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(
     async with World(directory) as world:
         long = await start("export_messages", {"topic": "page-views", "limit": 5_000_000})
         await world.until(long, lambda job: job.progress is not None)
-        sessions = [child.process.pid for child in (*world.children._workers, world.children._redis)]
-        assert sum(len(children.session_members(session)) for session in sessions) >= 4
+        workers = world.children.workers().values()
+        sessions = [world.children._redis.process.pid, world.children._jobs.process.pid, *workers]
+        assert len(children.session_members(*sessions)) >= 5
         seen = []
 
         def interrupted():
@@ -233,7 +235,7 @@ async def test_stopping_marks_running_jobs_as_interrupted_and_leaves_no_process(
         await asyncio.to_thread(world.children.stop, interrupted)
         assert time.monotonic() - began < 4.0
         assert seen == ["interrupted"]
-        assert [children.session_members(session) for session in sessions] == [[], [], []]
+        assert children.session_members(*sessions) == []
 
 
 async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_and_its_children_are_gone(
@@ -242,9 +244,9 @@ async def test_what_ran_when_everything_was_killed_is_marked_at_the_next_start_a
     async with World(directory) as world:
         long = await start("check_store")
         await world.until(long, lambda job: job.state == "running")
-        session = world.children._workers[0].process
-        started = await asyncio.to_thread(_descendants, session.pid, 2)
-        session.kill()  # as the kernel does when its parent was killed
+        worker = world.children.workers()["default"]
+        started = await asyncio.to_thread(_descendants, worker, 2)
+        world.children._jobs.process.kill()  # as the kernel does when its parent was killed
         await asyncio.to_thread(_until_gone, started)
         await asyncio.to_thread(world.children._redis.process.terminate)
         await asyncio.to_thread(world.children._redis.process.wait)
@@ -292,7 +294,7 @@ async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survive
         try:
             exported = await start("export_messages", {"topic": "orders", "limit": 1})
             await world.reaches(exported, "done")
-            killed = [world.children._redis.process, world.children._workers[0].process]
+            killed = [world.children._redis.process, world.children._jobs.process]
             killed[0].terminate()  # with TERM it saves; a kill may cost the last minute
             killed[1].kill()
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -307,6 +309,28 @@ async def test_a_redis_or_worker_that_dies_is_started_again_and_the_list_survive
             await world.reaches(again, "done")
         finally:
             watch.cancel()
+
+
+async def test_a_worker_that_dies_is_started_again_and_shown_as_stopped_until_then(directory):
+    async with World(directory) as world:
+        exported = await start("export_messages", {"topic": "orders", "limit": 1})
+        await world.reaches(exported, "done")
+        killed = world.children.workers()["default"]
+        os.kill(killed, signal.SIGKILL)
+        await asyncio.to_thread(_until, lambda: not world.children.state().workers["default"])
+        assert world.children.state().workers["spark"]
+        await asyncio.to_thread(_until, lambda: world.children.state().workers["default"])
+        assert world.children.workers()["default"] != killed
+        again = await start("export_messages", {"topic": "orders", "limit": 1})
+        await world.reaches(again, "done")
+        assert "jobs-default ended with -9" in (directory / "logs" / "jobs.log").read_text()
+
+
+def _until(holds) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_log_is_its_owners_alone_and_a_long_one_is_put_aside(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from mqadmin.cluster.current import install_cluster
 from mqadmin.facts.messages import Found
 from mqadmin.facts.overview import State
 from tests.support import fake_runs
-from tests.support.fake_cluster import FakeCluster, FakeFiles
+from tests.support.fake_cluster import INVISIBLE, FakeCluster, FakeFiles
 
 PAGES = (
     "/",
@@ -41,9 +41,13 @@ PAGES = (
     "/store/recovery/",
     "/store/doctor/",
     "/store/cache/",
+    "/store/replication/",
     "/store/threads/",
+    "/store/memory/",
     "/store/layout/?group=billing&from=2025-11-24T00:00",
     "/jobs/",
+    "/access/",
+    "/access/users/billing",
     "/pipeline/",
 )
 STARTING_PAGES = [page for page in PAGES if page not in ("/jobs/", "/pipeline/", "/store/doctor/")]
@@ -554,6 +558,12 @@ def test_a_problem_of_a_job_that_is_there_is_a_sentence_on_its_page(
     text = client.get("/jobs/x/").content.decode()
     assert "Redis does not answer. Redis holds only jobs: messages are not touched by that" in text
     assert text.count("Redis does not answer") == 2, "of the page, and of what was asked before"
+
+
+def test_the_narrow_list_of_groups_shows_how_many_messages_are_invisible(fake_cluster, client_of_role):
+    text = client_of_role("viewer").get("/groups/").content.decode()
+    shown = re.findall(r'<a href="/groups/([^/"]+)/">(?:(?!</td>).)*narrow-only[^>]*>(.*?) invisible<', text)
+    assert shown == [(name, f"{count:,}") for name, count in INVISIBLE.items()]
 
 
 def test_an_empty_broker_and_a_group_without_dead_letters_count_no_messages(

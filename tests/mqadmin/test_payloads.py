@@ -6,9 +6,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from html.parser import HTMLParser
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
@@ -16,10 +17,23 @@ from mqadmin.cluster.current import install_cluster
 from mqadmin.jobs import exports, pipeline, progress, queue
 from mqadmin.jobs.facts import Job
 from tests.support.fake_runs import job_of
-from tests.support.hostile_cluster import AT_ONCE, HostileCluster
+from tests.support.hostile_cluster import AT_ONCE, HostileCluster, may_be_a_name
 from tests.support.payloads import FORMULAS, PAYLOADS
 
-PAGES = (
+
+def of_users(names: Iterable[str]) -> list[str]:
+    """The pages of users of the broker with these names, and the page on which a form draws them again."""
+    return [
+        address
+        for name in names
+        for address in (
+            f"/access/users/{quote(name, safe='')}?action=Pub&resource=Topic:orders",
+            f"/access/?{urlencode({'q': name, 'user': name, 'action': 'Pub', 'resource': 'Topic:orders'})}",
+        )
+    ]
+
+
+ANY_WORDS = (
     "/",
     *(
         f"/messages/?by=offset&topic=orders&queue=0&offset={offset}&limit=100"
@@ -31,6 +45,8 @@ PAGES = (
     "/store/",
     "/store/recovery/",
     "/store/index/?topic=orders&key=k&chains=1",
+    "/access/",
+    *of_users(["billing"]),
     "/jobs/",
     "/jobs/some-job/",
     "/store/doctor/some-job/",
@@ -38,6 +54,7 @@ PAGES = (
     *(f"/pipeline/runs/{name}/" for name in pipeline.JOBS),
     *(f"/pipeline/runs/{name}/log" for name in pipeline.JOBS),
 )
+PAGES = (*ANY_WORDS, *of_users([*filter(may_be_a_name, PAYLOADS)][:: len(PAYLOADS) // 8]))
 MESSAGES = tuple(f"/messages/{1_000 * number}/" for number in range(0, len(PAYLOADS), AT_ONCE))
 LINKS = ("/", "?", "#", "data:image/svg+xml")
 
@@ -170,7 +187,7 @@ def test_no_payload_becomes_markup_on_any_page(client_of_role, monkeypatch):
     plain = tuple(f"word{number}" for number in range(len(PAYLOADS)))
     known = {
         element
-        for text in pages(client, monkeypatch, plain, (*PAGES, *MESSAGES))
+        for text in pages(client, monkeypatch, plain, (*ANY_WORDS, *of_users(plain[:2]), *MESSAGES))
         for element in structure(text).elements
     }
     known |= {

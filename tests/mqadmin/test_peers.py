@@ -18,6 +18,7 @@ import pytest
 from django.conf import settings
 
 from broker_store.rest.http import MAX_FORM_BYTES
+from broker_store.sql92.parser import MAX_CHARACTERS
 from mqadmin.web import bounded_http, server
 from mqadmin.web import peers as bounds
 from mqadmin.web.trusted_proxies import LOOPBACK, connection_site, proxies_of
@@ -71,7 +72,14 @@ class World:
         )
         self.writers.append(writer)
         writer.write(sent)
-        await until(lambda: len(list(self.peers)) > count or reader.at_eof() or count > 0)
+        await until(
+            lambda: (
+                len(list(self.peers)) > count
+                or self.served._port.openings > 0
+                or reader._eof  # it was answered and ended at once
+                or count > 0
+            )
+        )
         return reader, writer
 
     async def ask(self, sent: bytes) -> bytes:
@@ -80,7 +88,9 @@ class World:
         return await reader.read()
 
     def later(self, seconds: float) -> None:
-        self.peers.sweep(asyncio.get_running_loop().time() + seconds)
+        now_s = asyncio.get_running_loop().time() + seconds
+        self.served._port.sweep(now_s)
+        self.peers.sweep(now_s)
 
     def causes(self) -> list[str]:
         return [cause for cause, _ in self.refused]
@@ -185,10 +195,20 @@ UPGRADE = (
 )
 
 
+async def test_the_longest_sql92_filter_has_room_in_an_address(open_world):
+    """The page and REST take it in the query."""
+    async with open_world() as world:
+        target = b"/messages/?by=offset&topic=orders&sql=" + b"%28" * MAX_CHARACTERS
+        reader, _ = await world.connect(
+            b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        assert status_of(await reader.read()) not in (414, 431)
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "cause"),
     [
-        (b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414, "HTTP target too long"),
+        (b"GET /" + b"a" * 26_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414, "HTTP target too long"),
         (b"GET /" + b"a" * (16 * MIB), 414, "HTTP target too long"),
         (b"GET / HTTP/1.1\r\nCookie: " + b"a" * 40_000 + b"\r\n\r\n", 431, "HTTP header too large"),
         (b"GET / HTTP/1.1\r\nCookie: " + b"a" * MIB, 431, "HTTP header too large"),
@@ -368,6 +388,29 @@ async def test_a_body_that_nobody_reads_is_not_the_peers_fault(open_world):
         assert (await reader.readuntil(b"answered 1048576")) and world.refused == []
 
 
+async def test_the_bodies_of_one_address_are_bounded_and_given_back(open_world, monkeypatch):
+    monkeypatch.setattr(bounded_http, "MAX_BODIES_OF_ADDRESS", 100_000)
+    go_on = asyncio.Event()
+
+    async def slow(scope, receive, send):
+        await go_on.wait()
+        await plain(scope, receive, send)
+
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000)
+    async with open_world(slow, unbounded=()) as world:
+        first, _ = await world.connect(request)
+        await until(lambda: world.peers.body_bytes == 60_000)
+        assert status_of(await world.ask(request)) == 503
+        assert world.causes() == ["HTTP bodies of one address"] and world.refused[0][1]["limit"] == 100_000
+        other, _ = await world.connect(request, of="127.0.0.2")
+        await until(lambda: world.peers.body_bytes == 120_000)
+        go_on.set()
+        for reader in (first, other):
+            await reader.readuntil(b"answered 60000")
+        await until(lambda: world.peers.body_bytes == 0)
+        assert not world.peers._bodies_of_site
+
+
 async def test_all_bodies_together_are_bounded_and_given_back(open_world, monkeypatch):
     monkeypatch.setattr(bounded_http, "MAX_BODIES_BYTES", 100_000)
     go_on = asyncio.Event()
@@ -419,7 +462,7 @@ async def test_a_full_port_answers_503_and_the_local_socket_goes_on(open_world):
         for _ in range(3):
             await world.connect(b"GET ")
         await until(lambda: len(list(world.peers)) == 3)
-        assert status_of(await world.ask(b"")) == 503
+        assert status_of(await world.ask(b"G")) == 503
         assert world.causes() == ["too many HTTP connections"] and world.refused[0][1]["limit"] == 3
         reader, _ = await world.connect(GET, local=True)
         await reader.readuntil(b"answered 0")
@@ -465,7 +508,7 @@ async def test_an_address_beyond_its_part_is_answered_503_and_its_resting_connec
         assert await resting.read() == b"" and world.refused == [] and len(list(world.peers)) == 3
         writer.write(b"GET ")
         await until(lambda: sum(peer.waits_for == "header" for peer in world.peers) == 2)
-        answer = await world.ask(b"")
+        answer = await world.ask(b"G")
         assert status_of(answer) == 503 and b"BROKER_WEB_CONNECTIONS" in answer
 
 

@@ -4,6 +4,7 @@ its end."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import os
 import subprocess
@@ -47,6 +48,7 @@ def light_spark(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(test_jobs, "PATIENCE_SECONDS", 300.0)  # of Spark on a busy machine
 
 
+@pytest.mark.takes(60)
 async def test_runs_give_their_results_and_what_is_wrong_is_said_in_words(directory, light_spark):  # noqa: F811
     async with World(directory) as world:
         started = {
@@ -110,24 +112,38 @@ def _put_changed(name: str, parameters: dict) -> None:
 async def test_a_run_that_is_called_off_leaves_no_process_neither_java_nor_python(directory, light_spark):  # noqa: F811
     async with World(directory) as world:
         run = await start("pipeline_audit")
-        worker = next(child for child in world.children._workers if child.name == "spark").process.pid
-        # Python workers exist from the first partition on.
-        await world.until(run, lambda job: bool(job.progress and job.progress.total) or job.is_over)
-        started = [pid for pid in children.session_members(worker) if pid != worker]
-        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started]
-        assert any(b"SparkSubmit" in command for command in commands) and any(
-            b"pyspark" in command and b"SparkSubmit" not in command for command in commands
-        )
+        await world.until(run, lambda job: "spark" in world.children.workers())
+        worker = world.children.workers()["spark"]
+        started: dict[int, bytes] = {}
+
+        def has_java_and_python(job) -> bool:
+            """Python workers exist from the first partition on."""
+            started.update(_commands(worker))
+            java = [b"SparkSubmit" in command for command in started.values()]
+            python = [b"pyspark" in command and b"SparkSubmit" not in command for command in started.values()]
+            return job.is_over or (any(java) and any(python))
+
+        assert not (await world.until(run, has_java_and_python)).is_over
         with pytest.raises(Problem, match="has not ended"):
             await asyncio.to_thread(queue.retry, run, OPERATOR)
         await asyncio.to_thread(queue.cancel, run, OPERATOR)
         canceled = await world.reaches(run, "canceled")
         assert canceled.canceled_by == "user:op" and canceled.started_ms < canceled.ended_ms
-        await asyncio.to_thread(_until_gone, started)
+        await asyncio.to_thread(_until_gone, list(started))
         assert children.session_members(worker) == [worker]
         # The worker goes on with the next.
         missing = await start("pipeline_statistics", {"topic": "nobody"})
         await world.reaches(missing, "failed")
+
+
+def _commands(session: int) -> dict[int, bytes]:
+    """Return the command lines of the processes of a session beside its leader."""
+    found = {}
+    for pid in children.session_members(session):
+        if pid != session:
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return found
 
 
 def test_a_store_that_is_none_is_said_to_be_none_without_its_place(directory):  # noqa: F811

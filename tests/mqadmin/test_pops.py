@@ -26,6 +26,7 @@ from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import listings
 from mqadmin.facts.overview import WorstLag
 from mqadmin.facts.pops import InvisibleMessage
+from mqadmin.metrics.ours import group_metrics, popped_metrics
 from mqadmin.views.groups.page import retry_policy_text
 from mqadmin.views.store.journey.facts import shown_journey
 from tests.interop.pop_client import CHANGE, PopClient
@@ -112,6 +113,7 @@ async def test_messages_that_came_again_are_lag_until_the_group_pops_them(proces
     assert lags() == ([6], 6, 6, [(6, True)]), "the retry topic of version 2 has no message"
     await until_popped(client)
     await until(lambda: lags() == ([0], 6, 0, [(0, True)]))
+    assert [reader.invisible for reader in cluster.topics.detail("orders").readers] == [6], "came again"
     process.parts.groups.put(SubscriptionGroup("CG_orders"))
     process.parts.offsets.forget_topic(RETRY)
     assert lags()[:3] == ([0], 0, 0), "by its name, the topic has what that group sent back"
@@ -370,6 +372,46 @@ async def test_when_pops_are_not_kept_the_page_says_so(process, cluster, client)
     counts = cluster.groups.detail("CG").pops
     assert (counts.invisible, counts.popped, counts.complete) == (2, 4, False)
     assert counts.reason == "at most 1 pops of all groups are kept, and there were more"
+
+
+async def test_metrics_and_pages_say_when_more_messages_may_be_invisible(process, cluster, client):  # noqa: F811
+    def gauges():
+        group, popped = cluster.groups.rows(["CG"])[0], cluster.waiting.facts().popped
+        found = [
+            sample
+            for family in (*group_metrics([group], 1), *popped_metrics(popped))
+            for sample in family.samples
+        ]
+        page = render_to_string("waiting/facts.html", {"waiting": cluster.waiting.facts()})
+        return [sample.value for sample in found if sample.name.endswith("_complete")], "or more" in page
+
+    await client.pop(count=1, invisible_ms=60_000)
+    assert gauges() == ([1, 1], False)
+    process.parts.in_flight._max_pops = 1
+    await client.pop(count=1, invisible_ms=60_000)
+    assert gauges() == ([0, 0], True)
+
+
+async def test_where_invisible_messages_may_be_missing_no_page_says_that_there_are_none(
+    process,  # noqa: F811
+    cluster,  # noqa: F811
+    client,
+):
+    await client.pop(count=1, invisible_ms=60_000)
+    process.parts.in_flight.forget_pops("CG")
+    shown = {"invisible": cluster.pops.invisible("CG"), "group_name": "CG", "after": None}
+    assert "No message is invisible" in render_to_string("pops/messages.html", shown)
+    process.parts.in_flight.begin_search()
+    shown["invisible"] = cluster.pops.invisible("CG")
+    page = render_to_string("pops/messages.html", shown)
+    assert "No invisible message is known" in page and "No message is invisible" not in page
+    assert "Perhaps not all: what was popped before the start is being read." in page
+
+
+async def test_a_lag_says_how_many_queues_it_does_not_count(cluster, client):  # noqa: F811
+    await client.pop(count=1, queue_id=0)
+    detail = cluster.groups.detail("CG")
+    assert detail.queues_not_read == sum(queue.lag is None for queue in detail.queues) > 0
 
 
 def test_names_of_pop_retry_topics():

@@ -36,8 +36,8 @@ def pages() -> list[str]:
 @pytest.mark.quick(30)
 @pytest.mark.parametrize("route", pages())
 async def test_each_page_refuses_what_it_does_not_take(route, world):  # noqa: F811
-    address = world.address(route)
-    world.address = lambda _: f"{address}{'&' if '?' in address else '?'}limits=5&%3Cb%3E=1"
+    address = world.address("GET", route)
+    world.address = lambda *_: f"{address}{'&' if '?' in address else '?'}limits=5&%3Cb%3E=1"
     answer = await world.ask("GET", route, "superuser")
     if route in NO_PAGE:
         assert answer.status == 404

@@ -167,3 +167,34 @@ async def test_requests_that_are_not_answered_yet_are_bounded_and_the_local_sock
     finish.set()
     assert [answer.status for answer in await asyncio.gather(*tasks)] == [200] * 3
     assert len(kept._idle) == 3 and all(isinstance(executor, ThreadPoolExecutor) for executor in kept._idle)
+
+
+async def test_one_address_has_half_of_the_requests_that_are_not_answered_yet(fake_cluster, monkeypatch):
+    monkeypatch.setattr(KeptThreads, "MAX_REQUESTS_OF_ADDRESS", 2)
+    go_on, begun, answers = asyncio.Event(), [], []
+
+    async def application(scope, receive, send):
+        begun.append(scope["client"][0])
+        await go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(event):
+        answers.append(event.get("status"))
+
+    def request(host: str):
+        return kept({"type": "http", "client": (host, 5_000), "server": ("10.0.0.1", 8080)}, None, send)
+
+    kept = KeptThreads(application)
+    tasks = [asyncio.ensure_future(request("203.0.113.9")) for _ in range(2)]
+    tasks += [asyncio.ensure_future(request(host)) for host in ("203.0.113.10", *["127.0.0.1"] * 3)]
+    while len(begun) < 6:
+        await asyncio.sleep(0)
+    await request("203.0.113.9")
+    assert answers[0] == 503
+    assert [(cause, case["value"], case["limit"]) for cause, case in fake_cluster.refused] == [
+        ("HTTP requests of one address", 3, 2)
+    ]
+    go_on.set()
+    await asyncio.gather(*tasks)
+    assert not kept._of_site and kept._under_way == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def test_records_that_cannot_be_read_do_not_keep_a_new_database_from_being_made(
     (tmp_path / "recoveries").mkdir()
     (tmp_path / "recoveries" / "recovery-1.json").write_text("{}")
     assert runbroker._has_run(tmp_path)
+
+
+def test_what_a_start_says_names_the_commands_as_it_was_called(monkeypatch):
+    """The sentence about damage named a file that an installed copy does not have."""
+    said = StringIO()
+    command = runbroker.Command(stderr=said)
+    command._complain("all of it: `manage.py check_store DIR`")
+    monkeypatch.setattr(sys, "argv", ["/opt/headpond/bin/headpond", "runbroker"])
+    command._complain("all of it: `manage.py check_store DIR`")
+    assert said.getvalue().splitlines() == [
+        "all of it: `manage.py check_store DIR`",
+        "all of it: `headpond check_store DIR`",
+    ]
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.template import Context, Template
 
@@ -105,3 +107,17 @@ def test_tracks_are_drawn_from_the_checkpoint_to_the_end_of_the_log():
 )
 def test_a_share_that_is_small_is_not_said_to_be_nothing(part, whole, said):
     assert units.ratio(part, whole) == said
+
+
+@pytest.mark.parametrize(
+    ("moments", "shown"),
+    [
+        ([60_000, 120_000], ["1970-01-01 00:01", "1970-01-01 00:02"]),
+        ([60_000, 119_999], ["00:01:00", "00:01:59"]),
+        ([60_000, 60_999], ["00:01:00.000", "00:01:00.999"]),
+        ([60_000, 60_000], ["00:01:00.000", "00:01:00.000"]),
+    ],
+)
+def test_times_of_an_axis_are_as_long_as_they_must_be(moments, shown):
+    assert [re.sub("<[^>]*>", "", units.moment_among(each, moments)) for each in moments] == shown
+    assert units.moment_among(None, [None, 60_000]) == units.UNKNOWN

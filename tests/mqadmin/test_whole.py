@@ -9,7 +9,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,9 @@ from django.core.management import call_command
 
 from broker_store.client import PushConsumer
 from mqadmin.process import run_file
+from mqadmin.process.children import Process, processes
 from mqadmin.process.rest_client import RestClient, RestError
+from tests.support.ports import free_port, server_ports
 
 pytestmark = pytest.mark.slow
 
@@ -34,21 +35,12 @@ SMALL_FILES = (
 )
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports without a listener. The broker uses the one two below as well."""
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in listening]
-    for one in listening:
-        one.close()
-    return ports
-
-
 class Running:
     """A runbroker on a fresh data directory."""
 
     def __init__(self, data: Path):
         self.data = data
-        broker, nameserver, self.web_port = free_ports(3)
+        (nameserver, broker), self.web_port = server_ports(), free_port()
         command = [
             sys.executable,
             "manage.py",
@@ -365,33 +357,26 @@ def test_the_way_of_a_send_is_measured(running, broker):
 def test_a_schedule_is_kept_and_a_process_of_its_own_looks_at_it(running, broker):
     made = broker.post("/pipeline/schedules", {"job": "audit", "cron": "0 0 1 1 *"})
     assert broker.get("/pipeline/schedules")["items"] == [made]
-    commands = [
-        (entry / "cmdline").read_bytes()
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _parent(entry) == running.process.pid
-    ]
-    assert len([command for command in commands if b"run_schedules" in command]) == 1
-    assert "Traceback" not in (running.data / "logs" / "worker-schedules.log").read_text()
+    forked = {one.name for one in _descendants(running.process.pid) if one.name.startswith("jobs-")}
+    assert forked == {"jobs-default", "jobs-spark", "jobs-schedules"}
+    assert "jobs-schedules ended" not in (running.data / "logs" / "jobs.log").read_text()
 
 
 def test_a_stop_is_quick_leaves_no_process_and_a_sound_store(running):
-    before = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _parent(entry) == running.process.pid
-    ]
-    assert len(before) >= 4  # Redis, two workers, and what starts scheduled runs
+    before = [one.pid for one in _descendants(running.process.pid)]
+    assert len(before) >= 5  # Redis, what forks the workers, two of them, and what starts scheduled runs
     began = time.monotonic()
     assert running.stop() == 0, running.said()[-2000:]
     assert time.monotonic() - began < 8.0  # five on a machine that does nothing else
-    assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
+    assert [one for one in processes() if one.pid in before and not one.has_ended] == []
     output = io.StringIO()
     call_command("check_store", str(running.data / "store"), "--json", stdout=output)
     assert json.loads(output.getvalue())["ok"] is True
 
 
-def _parent(entry: Path) -> int:
-    try:
-        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
+def _descendants(pid: int) -> list[Process]:
+    found, parents = [], {pid}
+    while below := [one for one in processes() if one.parent in parents]:
+        found += below
+        parents = {one.pid for one in below}
+    return found

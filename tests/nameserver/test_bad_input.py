@@ -60,7 +60,17 @@ GOOD: dict[R, tuple[dict[str, str], bytes]] = {
     ),
     R.UNREGISTER_BROKER: (BROKER, b""),
     R.QUERY_DATA_VERSION: (BROKER, VERSION),
-    R.BROKER_HEARTBEAT: (BROKER, b""),
+    R.BROKER_HEARTBEAT: (
+        BROKER
+        | {
+            "epoch": "1",
+            "maxOffset": "452",
+            "confirmOffset": "452",
+            "heartbeatTimeoutMills": "10000",
+            "electionPriority": "1",
+        },
+        b"",
+    ),
     R.GET_BROKER_MEMBER_GROUP: ({"clusterName": "DefaultCluster", "brokerName": "broker-a"}, b""),
     R.GET_ROUTEINFO_BY_TOPIC: ({"topic": "TopicX", "acceptStandardJsonOnly": "true", "__ZONE_NAME": "z", "__ZONE_MODE": "false"}, b""),
     R.WIPE_WRITE_PERM_OF_BROKER: ({"brokerName": "broker-a"}, b""),

@@ -61,7 +61,7 @@ def files():
 
 @pytest.fixture
 def server(clock, files):
-    server = NameServer(clock, persist=files.append, config={"listenPort": 9876})
+    server = NameServer(clock, persist=files.append, config=lambda: {"listenPort": 9876})
     register(server)
     return server
 
@@ -313,6 +313,9 @@ def test_the_key_value_table_has_bounds(server, monkeypatch):
 def test_settings_are_shown_and_not_changed(server):
     assert ask(server, 319).body == b"listenPort=9876\n"
     assert ask(server, 318, b"configStorePath=/tmp/x").code == 16
+    assert ask(server, 318, b"orderMessageEnable=true").code == 16, (
+        "it was built without a way to change them"
+    )
 
 
 def test_a_oneway_request_has_no_answer(server):

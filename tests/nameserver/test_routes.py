@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from broker_store.formats.config_json import DataVersion
 from broker_store.nameserver.routes import (
     STEP,
+    LowestIdChange,
     Registrant,
     RegistrationAnswer,
     RegistrationRefused,
@@ -146,6 +147,76 @@ def test_no_slave_acts_as_master_beside_one_or_without_being_allowed_to():
     routes = Routes(acting_masters=True)
     routes.register(SLAVE, serves("T", "S", perm=4), None, 0)
     assert routes.route("T").brokers[0].addresses == {1: SLAVE.address}
+
+
+ACTING = SLAVE._replace(enable_acting_master=True)
+SECOND = ACTING._replace(broker_id=2, address="127.0.0.1:20921")
+
+
+@pytest.fixture
+def changes():
+    """Routes with two slaves, and the changes of the lowest id since."""
+    routes, seen = Routes(), []
+    for who in (ACTING, SECOND):
+        routes.register(who, serves("T", "S"), None, 0)
+    routes.on_lowest_id_changed = seen.append
+    routes.seen = seen
+    return routes
+
+
+def test_a_lower_id_that_registers_is_a_change_for_the_others(changes):
+    master = MASTER._replace(enable_acting_master=True)
+    changes.register(master, serves("T", "S"), None, 0)
+    others = (ACTING.address, SECOND.address)
+    change = LowestIdChange("broker-a", 0, MASTER.address, None, MASTER.ha_address, others)
+    assert changes.seen == [change]
+    changes.register(master, serves("T", "S", version=2), None, 1)  # again, and a higher one
+    changes.register(SECOND._replace(broker_id=3, address="127.0.0.1:1"), serves("T", "S"), None, 1)
+    assert changes.seen == [change]
+
+
+def test_the_first_of_a_name_is_no_change_and_one_that_takes_a_lower_id_is_its_own(changes):
+    changes.register(OTHER._replace(broker_id=5), serves("T", "S"), None, 0)
+    assert changes.seen == []
+    changes.register(OTHER, serves("T", "S"), None, 0)
+    assert changes.seen == [LowestIdChange("broker-b", 0, OTHER.address, None, None, (OTHER.address,))]
+
+
+@pytest.mark.parametrize("way", ["unregisters", "is silent", "closes its channel"])
+def test_the_lowest_id_that_goes_is_a_change_for_those_that_remain(changes, way):
+    channel = object()
+    changes.register(ACTING._replace(timeout_ms=10), serves("T", "S"), channel, 0)
+    if way == "unregisters":
+        changes.unregister("C", ACTING.address, "broker-a", 1)
+    elif way == "is silent":
+        changes.expire(11)
+    else:
+        changes.channel_closed(channel)
+    assert changes.seen == [
+        LowestIdChange("broker-a", 2, SECOND.address, ACTING.address, None, (SECOND.address,))
+    ]
+    changes.unregister("C", SECOND.address, "broker-a", 2)  # none remains
+    assert len(changes.seen) == 1
+
+
+def test_another_id_that_goes_is_no_change_nor_one_of_brokers_that_never_act(changes, routes):
+    changes.unregister("C", SECOND.address, "broker-a", 2)
+    changes.unregister("C", "127.0.0.1:9", "broker-a", 1)  # not its address
+    assert changes.seen == []
+    routes.on_lowest_id_changed = changes.seen.append
+    routes.register(SLAVE, serves("T", "S"), None, 0)
+    routes.unregister("C", MASTER.address, "broker-a", 0)
+    assert changes.seen == []
+
+
+def test_no_change_is_stated_before_the_routes_show_it(changes):
+    shown = []
+    changes.on_lowest_id_changed = lambda change: shown.append(
+        (min(changes.brokers["broker-a"].addresses), perm(changes, "T"))
+    )
+    changes.register(MASTER._replace(enable_acting_master=True), serves("T", "S"), None, 0)
+    changes.unregister("C", MASTER.address, "broker-a", 0)
+    assert shown == [(0, 6), (1, 4)]
 
 
 def test_a_slave_that_becomes_master_is_listed_once(routes):

@@ -59,6 +59,7 @@ def filled(tmp_path_factory):
     return broker.store, sent
 
 
+@pytest.mark.takes(80)
 @pytest.mark.client
 @pytest.mark.slow
 def test_every_job_says_of_it_what_a_plain_reader_does(spark, filled, tmp_path):

@@ -18,9 +18,11 @@ import pyspark
 
 from broker_store.pipeline.session import java_home
 from tests.pipeline import plain
+from tests.pipeline.conftest import LIGHT
 from tests.support import stores
 
 PROJECT = Path(__file__).resolve().parents[2]
+JVM = LIGHT["spark.driver.extraJavaOptions"]
 
 
 class Started:
@@ -60,6 +62,7 @@ def master(tmp_path):
         "JAVA_HOME": str(java_home(tmp_path)),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JVM,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
     }
     started = [Started(environment, "master.Master", "--port", "0")]
@@ -67,7 +70,8 @@ def master(tmp_path):
         address = started[0].word(r"spark://127\.0\.0\.1:\d+")
         for _ in range(2):
             started.append(Started(environment, "worker.Worker", "--cores", "1", "--memory", "600m", address))
-            started[-1].word("Successfully registered")
+        for worker in started[1:]:
+            worker.word("Successfully registered")
         yield address
     finally:
         for one in reversed(started):
@@ -79,12 +83,19 @@ def job(tmp_path, master):
     """A function that runs a job on the two workers, over the store at `tmp_path / "clean-small"`, and gives
     its result."""
 
+    light = LIGHT | {"spark.executor.extraJavaOptions": JVM}
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in light.items())
+    )
+
     def run(*line: str) -> dict:
         environment = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
             "BROKER_DATA_DIR": str(tmp_path),
             "SPARK_MASTER": master,
+            "SPARK_CONF_DIR": str(tmp_path / "conf"),
         }
         store = stores.unpack("clean-small", tmp_path)
         command = [
@@ -118,6 +129,7 @@ def records(tmp_path):
     return plain.records(stores.unpack("clean-small", directory))
 
 
+@pytest.mark.takes(80)
 @pytest.mark.slow
 def test_an_archive_is_the_same_on_two_workers(job, records, tmp_path):
     archived = job("archive", "--out", str(tmp_path / "archive"))

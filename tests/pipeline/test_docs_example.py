@@ -41,6 +41,7 @@ def message(line: str) -> Message:
     return Message(topic, 0, body.encode(), properties.encode(named))
 
 
+@pytest.mark.takes(50)
 def test_the_example_prints_what_the_page_says(tmp_path):
     found = blocks()
     with opened(tmp_path / "data" / "store", Clock()) as store:

@@ -100,7 +100,7 @@ def peaks(line: list[str], environment: dict[str, str]) -> dict[str, float]:
                 # becomes another program.
                 program = Path(os.readlink(f"/proc/{pid}/exe")).name
                 kind = "driver" if pid == child.pid else "jvm" if program == "java" else "worker"
-                most[kind] = max(most[kind], memory.rss_anon_mb(pid))
+                most[kind] = max(most[kind], memory.anonymous_mb(pid))
             except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                 continue
         try:

@@ -253,6 +253,17 @@ def test_the_dialect_is_read_as_letter_by_letter(body, json_library):
     assert loads(body) == fastjson_reader.Reader(body.decode()).read()
 
 
+@pytest.mark.parametrize("has_possessive", [fastjson.HAS_POSSESSIVE, False])
+def test_the_dialect_is_read_also_by_an_old_python(has_possessive, monkeypatch):
+    """Python before 3.11.5 does not match the pattern."""
+    monkeypatch.setattr(fastjson, "HAS_POSSESSIVE", has_possessive)
+    offsets = loads(b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"maxOffset":7}},"t":{0:1}}')
+    assert offsets == {"offsetTable": {ObjectKey({"brokerName": "a", "queueId": 0, "topic": "T"}): {"maxOffset": 7}}, "t": {0: 1}}  # fmt: skip
+    for wrong in (b"", b"{0:}", b"{{}:1", b"{0:1}x", b"{" * 10_000, b'{0:"\xff"}', b'{0:"\\ud800"}'):
+        with pytest.raises(FieldError):
+            loads(wrong)
+
+
 def test_the_dialect_is_read_by_one_match_for_each_key_that_is_none_of_json(monkeypatch):
     matches = []
 

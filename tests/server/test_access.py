@@ -6,16 +6,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 
 import pytest
 
 from broker_store.access import control
+from broker_store.access.refusals import AccessRefusals
 from broker_store.access.signatures import Credentials, signed
+from broker_store.access.state import AccessState
+from broker_store.broker.topics import TopicConfig
 from broker_store.config.broker import BrokerSettings
 from broker_store.errors import ConfigError, StoreError
+from broker_store.formats import pop_records
+from broker_store.formats.pop_records import PopCheckpoint, PopKey
+from broker_store.protocol import client_bodies
 from broker_store.protocol.codes import WIDE_CODES
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import VERSION, Command
+from broker_store.server.admin import access as admin_access
 from broker_store.server.registration import Registration
 from tests.server.test_bad_input import (
     BEAT,
@@ -28,7 +36,7 @@ from tests.server.test_bad_input import (
     places,
     with_value,
 )
-from tests.support.broker_harness import FakeChannel, Harness
+from tests.support.broker_harness import FakeChannel, Harness, refusal_counts
 
 ROOT_SECRET = "the-secret-of-root-0001"
 ROOT = Credentials("root", ROOT_SECRET)
@@ -121,16 +129,77 @@ async def test_a_changed_body_or_field_breaks_the_signature():
         assert (answer.code, answer.remark) == (NO_PERMISSION, "check signature failed.")
 
 
-async def test_a_change_acts_on_the_next_request_of_an_open_connection():
-    harness = await with_ann([allow("Topic:Orders", "Get")])
-    query, _ = GOOD[R.GET_MAX_OFFSET]
-    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).code == 0
+@pytest.mark.parametrize("code", [R.GET_MAX_OFFSET, R.SEND_MESSAGE_V2], ids=lambda code: code.name)
+async def test_a_change_acts_on_the_next_request_of_an_open_connection(code):
+    harness = await with_ann([allow("Topic:Orders", "Get", "Pub")])
+    fields, body = GOOD[code]
+    for _ in range(2):
+        assert (await ask(harness, code, ANN, body, **fields)).code == 0
     assert (await ask(harness, R.AUTH_DELETE_ACL, ROOT, subject="User:ann")).code == 0
-    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).code == NO_PERMISSION
+    assert (await ask(harness, code, ANN, body, **fields)).code == NO_PERMISSION
+    changed = {"password": "the-secret-of-ann-00002"}
+    assert (await ask(harness, R.AUTH_UPDATE_USER, ROOT, changed, username="ann")).code == 0
+    assert (await ask(harness, code, ANN, body, **fields)).remark == "check signature failed."
     assert (await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"userStatus": "disable"}, username="ann")).code == 0
-    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).remark == "User:ann is disabled."
+    assert (await ask(harness, code, ANN, body, **fields)).remark == "User:ann is disabled."
     assert (await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")).code == 0
-    assert (await ask(harness, R.GET_MAX_OFFSET, ANN, **query)).remark == "User:ann is not found."
+    assert (await ask(harness, code, ANN, body, **fields)).remark == "User:ann is not found."
+
+
+async def test_a_right_to_send_is_one_of_its_user_topic_and_address():
+    harness = await with_ann([allow("Topic:*", "Pub") | {"sourceIps": ["10.0.0.7"]}])
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+
+    async def code_of(by: Credentials, address: str, **others: str) -> int:
+        channel = FakeChannel(address=address)
+        return (await ask(harness, R.SEND_MESSAGE_V2, by, body, channel=channel, **(fields | others))).code
+
+    assert await code_of(ROOT, "10.0.0.8") == 0
+    for _ in range(2):
+        assert await code_of(ANN, "10.0.0.7") == 0
+        assert await code_of(ANN, "10.0.0.8") == NO_PERMISSION
+        assert await code_of(ANN, "10.0.0.7", b="%RETRY%billing") == NO_PERMISSION
+    channel = FakeChannel(address="10.0.0.7")
+    for code in (R.GET_MAX_OFFSET, R.PULL_MESSAGE, R.GET_BROKER_CONFIG):
+        given = {"": fields["b"], "b": fields["b"], "topic": fields["b"], "consumerGroup": "G"}
+        assert (await ask(harness, code, ANN, channel=channel, **given)).code == NO_PERMISSION
+
+
+async def test_a_record_of_a_pop_at_another_broker_is_taken_only_from_who_may_do_all_that_follows():
+    """It lets the group have messages of the topic, and the broker asks another one for them, as a super
+    user."""
+    log = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    key = PopKey("Secret", "CG", 0, 0, 1_000, "broker-b")
+    body = pop_records.encode_checkpoint(PopCheckpoint(key, 1_000, (0,)))
+    pairs = f"TAGS\x01ck\x02UNIQ_KEY\x01{pop_records.checkpoint_id(key)}\x02"
+    fields = {
+        "a": "PG",
+        "b": log,
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "0",
+        "g": "5",
+        "h": "0",
+        "i": pairs,
+    }
+    sends, reads, is_of = (
+        allow(f"Topic:{log}", "Pub"),
+        allow("Topic:Secret", "Sub"),
+        allow("Group:CG", "Sub"),
+    )
+    for rights, code in (
+        ([allow("Topic:*", "Pub")], NO_PERMISSION),
+        ([sends, reads], NO_PERMISSION),
+        ([sends, reads, is_of], NO_PERMISSION),
+        ([sends, reads, is_of, allow("Cluster:*", "Update")], 0),
+    ):
+        harness = await with_ann(rights)
+        harness.parts.topics.put(TopicConfig("Secret", 1, 1))
+        answer = await ask(harness, R.SEND_MESSAGE_V2, ANN, body, **fields)
+        assert answer.code == code, answer
+        assert len(harness.store.messages(log, 0)) == (code == 0)
+        assert (harness.parts.groups.get("CG") is None) == (code != 0)
 
 
 async def test_a_message_is_shown_by_its_offset_only_to_who_may_read_its_topic():
@@ -180,6 +249,41 @@ async def test_a_transaction_is_ended_only_by_who_may_send_to_its_topic():
         answer = await ask(harness, R.END_TRANSACTION, ANN, **(end | named))
         assert answer.code == NO_PERMISSION and "Topic:Orders" in answer.remark, answer
     assert (await ask(harness, R.END_TRANSACTION, ROOT, **end)).code == 0
+
+
+async def test_a_half_message_is_shown_only_to_a_producer_that_may_send_to_its_topic():
+    """A question about a transaction has the message, and a heartbeat demands no right on a group of
+    producers."""
+    harness = await with_ann()
+    harness.parts.transactions.start()
+    fields, body = GOOD[R.SEND_MESSAGE_V2]
+    half = fields | {"f": "4", "i": "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01U\x02"}
+    assert (await ask(harness, R.SEND_MESSAGE_V2, ROOT, body, **half)).code == 0
+    beat = client_bodies.encode_heartbeat(client_bodies.Heartbeat("c", ("PG",), ()))
+    of_ann, of_root = FakeChannel(port=1), FakeChannel(port=2)
+
+    def asked(channel: FakeChannel) -> list[int]:
+        codes = [command.code for command in channel.answers if not command.is_response]
+        channel.answers.clear()
+        return codes
+
+    def pass_a_minute() -> None:
+        harness.now_ms += 60_000
+        while (again := harness.parts.transactions.step(harness.now_ms)) and again <= harness.now_ms:
+            pass
+
+    assert (await ask(harness, R.HEART_BEAT, ANN, beat, channel=of_ann)).code == 0
+    pass_a_minute()
+    assert asked(of_ann) == []
+    assert (await ask(harness, R.HEART_BEAT, ROOT, beat, channel=of_root)).code == 0
+    pass_a_minute()
+    pass_a_minute()
+    assert (asked(of_ann), asked(of_root)) == ([], [int(R.CHECK_TRANSACTION_STATE)] * 2)
+    rights = {"policies": [{"entries": [allow("Topic:Orders", "Pub")]}]}
+    assert (await ask(harness, R.AUTH_CREATE_ACL, ROOT, rights, subject="User:ann")).code == 0
+    pass_a_minute()
+    pass_a_minute()
+    assert (asked(of_ann), asked(of_root)) == ([int(R.CHECK_TRANSACTION_STATE)],) * 2
 
 
 async def test_a_retry_topic_is_pulled_by_its_own_group_alone():
@@ -242,6 +346,28 @@ async def test_a_change_that_cannot_be_written_is_not_made(monkeypatch):
     assert answer.code == 1 and not harness.parts.access.state.users["ann"].is_disabled
 
 
+async def test_the_text_of_the_file_is_not_made_on_the_loop(monkeypatch):
+    harness = await with_ann()
+    made_in, text = [], AccessState.text
+    monkeypatch.setattr(
+        AccessState, "text", lambda state: made_in.append(threading.current_thread()) or text(state)
+    )
+    assert (await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")).code == 0
+    assert made_in and threading.current_thread() not in made_in
+
+
+async def test_a_long_list_of_policies_is_not_made_on_the_loop(monkeypatch):
+    harness = await with_ann([allow("Topic:A", "Pub"), allow("Topic:B", "Sub")])
+    short = await ask(harness, R.AUTH_LIST_ACL, ROOT)
+    made_in, made = [], admin_access.acl_info
+    monkeypatch.setattr(admin_access, "MAX_RULES_ON_LOOP", 1)
+    monkeypatch.setattr(
+        admin_access, "acl_info", lambda *given: made_in.append(threading.current_thread()) or made(*given)
+    )
+    assert (await ask(harness, R.AUTH_LIST_ACL, ROOT)).body == short.body != b""
+    assert len(made_in) == 1 and threading.current_thread() not in made_in
+
+
 async def test_changes_that_come_together_are_all_kept():
     harness = Harness(**ON)
     channels = [FakeChannel(port=port) for port in range(20)]
@@ -263,8 +389,12 @@ async def test_what_is_remembered_of_requests_is_bounded(monkeypatch):
     for number in range(10):
         await ask(harness, R.GET_MAX_OFFSET, ANN, topic=f"T{number}", queueId="0")
         assert len(access._decisions) <= 3
+        await ask(harness, R.SEND_MESSAGE_V2, ROOT, b=f"T{number}")
+        assert 1 <= len(access._may_send) <= 3
     answer = await ask(harness, R.GET_MAX_OFFSET, ANN, topic="x" * 60_000, queueId="0")
     assert answer.code == NO_PERMISSION and all(len(key[1].resource.name) < 9 for key in access._decisions)
+    await ask(harness, R.SEND_MESSAGE_V2, ROOT, b="x" * 60_000)
+    assert all(len(topic) < 9 for _, topic, _ in access._may_send)
     stranger = await ask(harness, R.GET_MAX_OFFSET, Credentials("y" * 60_000, "z"), topic="T", queueId="0")
     assert stranger.code == NO_PERMISSION and len(stranger.remark) <= 200
     assert all(len(one["said"]) <= 600 for one in harness.parts.statistics.refusals.facts())
@@ -335,3 +465,56 @@ async def test_registrations_are_signed_with_the_inner_credentials():
     command = Registration(harness.parts).command(R.REGISTER_BROKER, b"body")
     harness.parts.access.authenticate(103, command.fields, b"body", command.version)
     assert command.fields["AccessKey"] == "inner"
+
+
+async def test_refusals_are_counted_by_cause_and_known_user():
+    harness = await with_ann()
+    await ask(harness, R.GET_MAX_OFFSET, None, topic="T")
+    await ask(harness, R.GET_MAX_OFFSET, Credentials("missing", "x"), topic="T")
+    await ask(harness, R.GET_MAX_OFFSET, Credentials("ann", "a-wrong-secret"), topic="T")
+    for _ in range(2):
+        await ask(harness, R.GET_MAX_OFFSET, ANN, topic="T", queueId="0")
+    refusals = harness.parts.access.refusals
+    assert refusal_counts(refusals) == {
+        ("not authenticated", None): 2,
+        ("not authenticated", "ann"): 1,
+        ("not authorized", "ann"): 2,
+    }
+    (row,) = [row for row in refusals.rows() if row.cause == "not authorized"]
+    assert row.address == harness.channel.remote and "Topic:T" in row.text
+    assert row.at_ms == harness.parts.clock()
+
+
+def test_refusals_have_a_bounded_number_of_rows(monkeypatch):
+    monkeypatch.setattr("broker_store.access.refusals.MAX_ROWS", 3)
+    refusals = AccessRefusals()
+    for number in range(10):
+        refusals.note("not authorized", f"user-{number}", "10.0.0.1:1", "x" * 9_999, number)
+    assert refusal_counts(refusals) == {
+        ("not authorized", "user-0"): 1,
+        ("not authorized", "user-1"): 1,
+        ("not authorized", "user-2"): 1,
+        ("not authorized", None): 7,
+    }
+    assert all(len(row.text) == 500 for row in refusals.rows())
+
+
+async def test_only_a_super_user_changes_the_brokers_permission():
+    harness = await with_ann([allow("Cluster:*", "All")])
+    assert (await ask(harness, R.UPDATE_BROKER_CONFIG, ANN, b"traceOn=false\n")).code == 0
+    refused = await ask(harness, R.UPDATE_BROKER_CONFIG, ANN, b"brokerPermission=4\n")
+    assert (refused.code, refused.remark) == (
+        NO_PERMISSION,
+        "brokerPermission: only a super user may change it",
+    )
+    elsewhere = FakeChannel(address="10.0.0.9")
+    changed = await ask(harness, R.UPDATE_BROKER_CONFIG, ROOT, b"brokerPermission=4\n", channel=elsewhere)
+    assert changed.code == 0 and harness.parts.settings.broker_permission == 4
+
+
+async def test_a_super_user_that_is_only_named_does_not_change_the_brokers_permission():
+    harness = Harness(**ON, authentication_whitelist="25", authorization_whitelist="25")
+    named = {"AccessKey": "root"}
+    assert (await harness.ask(25, b"traceOn=false\n", **named)).code == 0
+    assert (await harness.ask(25, b"brokerPermission=4\n", **named)).code == NO_PERMISSION
+    assert harness.parts.settings.broker_permission == 6

@@ -147,6 +147,40 @@ async def test_asking_for_a_group_creates_none_without_the_setting():
     assert (await harness.ask(352, group="G8")).code == 26
 
 
+async def test_attributes_of_a_group_are_changed_as_those_of_a_topic(harness):
+    async def put(attributes, code=200):
+        group = {"groupName": "G9", "attributes": attributes}
+        body = group if code == 200 else {"groupConfigList": [group]}
+        return await harness.ask(code, json.dumps(body).encode())
+
+    def kept():
+        return harness.parts.groups.get("G9").attributes
+
+    assert (await put({"+priority.factor": "50", "+a": "b"})).code == 0
+    assert kept() == {"priority.factor": "50", "a": "b"}
+    assert (await put({})).code == 0
+    assert kept() == {"priority.factor": "50", "a": "b"}
+    assert (await put({"-a": "", "+priority.factor": "60"}, 225)).code == 0
+    assert kept() == {"priority.factor": "60"}
+
+
+@pytest.mark.parametrize("name", ["+lite.bind.topic", "lite.bind.topic"])
+async def test_no_group_is_bound_to_a_light_topic(harness, name):
+    body = json.dumps({"groupName": "G9", "attributes": {name: "T"}}).encode()
+    answer = await harness.ask(200, body)
+    assert (answer.code, answer.remark) == (29, "lite.bind.topic: light topics are not supported.")
+    assert harness.parts.groups.get("G9") is None
+
+
+async def test_a_group_that_apaches_broker_bound_can_be_changed(harness):
+    harness.parts.groups.find_or_create("G9").attributes = {"lite.bind.topic": "T"}
+    assert (await harness.ask(200, b'{"groupName":"G9","retryMaxTimes":3}')).code == 0
+    assert harness.parts.groups.get("G9").attributes == {"lite.bind.topic": "T"}
+    body = b'{"groupName":"G9","attributes":{"-lite.bind.topic":""}}'
+    assert (await harness.ask(200, body)).code == 0
+    assert harness.parts.groups.get("G9").attributes == {}
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -348,7 +382,7 @@ async def test_a_consumer_that_does_not_answer(harness):
     assert fastjson.loads(status.body) == {"consumerTable": {}, "messageQueueTable": {}}
 
 
-async def test_configuration_is_shown_and_never_changed_over_the_wire(harness):
+async def test_configuration_is_shown_and_dangerous_keys_are_never_changed_over_the_wire(harness):
     text = (await harness.ask(26)).body.decode()
     assert (
         "brokerName=broker-a\n" in text

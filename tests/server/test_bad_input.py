@@ -283,6 +283,8 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.ACK_MESSAGE: (ACK, b""),
     R.CHANGE_MESSAGE_INVISIBLETIME: (ACK | {"invisibleTime": "5000"}, b""),
     R.BATCH_ACK_MESSAGE: ({}, {"brokerName": "broker-a", "acks": [{"t": "Orders", "c": "CG2", "r": "0", "so": 0, "q": 0, "rq": 3, "pt": 1_700_000_000_000, "it": 60_000, "b": "AQ=="}]}),
+    R.NOTIFY_MIN_BROKER_ID_CHANGE: ({"minBrokerId": "1", "brokerName": "broker-a", "minBrokerAddr": "127.0.0.1:1", "offlineBrokerAddr": "127.0.0.1:2", "haBrokerAddr": "127.0.0.1:3"}, b""),
+    R.EXCHANGE_BROKER_HA_INFO: ({"masterHaAddress": "127.0.0.1:10912", "masterFlushOffset": "0", "masterAddress": "127.0.0.1:10911"}, b""),
     # Refused while access control is off; tests/server/test_access.py has them with it on.
     R.AUTH_CREATE_USER: ({"username": "ann"}, {"password": "secret", "userType": "Normal", "userStatus": "enable"}),
     R.AUTH_UPDATE_USER: ({"username": "ann"}, {"userStatus": "disable"}),
@@ -298,7 +300,8 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
 PLAIN = {
     R.GET_BROKER_CONFIG, R.GET_BROKER_RUNTIME_INFO, R.GET_ALL_CONSUMER_OFFSET, R.GET_ALL_DELAY_OFFSET, R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, R.GET_ALL_PRODUCER_INFO,
     R.GET_ALL_MESSAGE_REQUEST_MODE, R.GET_BROKER_HA_STATUS, R.GET_TIMER_CHECK_POINT, R.GET_TIMER_METRICS, R.CLEAN_EXPIRED_CONSUMEQUEUE,
-    R.CLEAN_UNUSED_TOPIC, R.DELETE_EXPIRED_COMMITLOG, R.POP_ROLLBACK,
+    R.CLEAN_UNUSED_TOPIC, R.DELETE_EXPIRED_COMMITLOG, R.POP_ROLLBACK, R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+    R.GET_COLD_DATA_FLOW_CTR_INFO, R.SET_COMMITLOG_READ_MODE, R.GET_BROKER_EPOCH_CACHE, R.NOTIFY_BROKER_ROLE_CHANGED,
 }  # fmt: skip
 # Codes whose good requests change something; the others never do.
 CHANGING = {

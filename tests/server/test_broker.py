@@ -27,8 +27,7 @@ from broker_store.nameserver.handlers import NameServer
 from broker_store.protocol import client_bodies, registration_body, route_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
-from broker_store.server import broker as broker_module
-from broker_store.server import config_writer, registration
+from broker_store.server import broker_ports, config_writer, registration
 from broker_store.server.broker import FLAG_LOG_MS, Broker
 from broker_store.server.channel import connect
 from broker_store.server.listener import bind
@@ -88,13 +87,12 @@ def test_a_port_of_the_system_is_chosen_again_if_the_one_below_is_taken(monkeypa
                 raise OSError("taken")
         return SimpleNamespace(getsockname=lambda: (host, port or 40_000 + len(chosen)), close=lambda: None)
 
-    monkeypatch.setattr(broker_module, "bind_for", taken_twice)
-    broker = SimpleNamespace(parts=SimpleNamespace(settings=BrokerSettings(listen_port=wanted)))
+    monkeypatch.setattr(broker_ports, "bind_for", taken_twice)
     if wanted:
         with pytest.raises(OSError, match="taken"):
-            Broker._bind(broker, "127.0.0.1", with_fast_port=True)
+            broker_ports.bind_broker_ports("127.0.0.1", wanted, with_fast_port=True)
     else:
-        assert len(Broker._bind(broker, "127.0.0.1", with_fast_port=True)) == 2
+        assert len(broker_ports.bind_broker_ports("127.0.0.1", wanted, with_fast_port=True)) == 2
     assert len(chosen) == attempts
 
 
@@ -116,6 +114,7 @@ async def test_a_port_counts_whom_it_turns_away_and_asks_how_long_a_request_wait
     await until(lambda: second.closed)
     (refused,) = broker.parts.statistics.refusals.facts()
     assert (refused["cause"], refused["value"], refused["limit"]) == ("too many connections", 1, 1)
+    await first.request(send(), 5)
     (channel,) = broker.listeners[0].channels
     assert broker.listeners[0].late(send(), channel, 201, 1).code == 2
     first.close()
@@ -285,6 +284,26 @@ async def test_silent_clients_are_closed(brokers):
     broker._tick()
     await until(lambda: channel.closed)
     assert broker.parts.clients.all() == []
+
+
+async def test_offsets_are_saved_after_the_clock_was_set_back(brokers):
+    """They were not for as long as it was set back, and a kill then repeated the messages of that time."""
+    now = [clock()]
+    store = MemoryStore(lambda: now[0])
+    broker = await brokers(store, now_ms=lambda: now[0])
+    now[0] += 10_000
+    broker._tick()
+    # What is saved now is made in a thread: the commit below must not be in it
+    await until(lambda: "consumerOffset.json" in store.config and not broker.parts.offsets.dirty)
+    now[0] -= 3_600_000
+    broker.parts.offsets.commit("readers", "Orders", 0, 5)
+    broker._tick()
+    await until(
+        lambda: (
+            "consumerOffset.json" in store.config
+            and offsets.read_file(store.config["consumerOffset.json"])[0] == [("readers", "Orders", 0, 5)]
+        )
+    )
 
 
 # Flags of the store
@@ -628,6 +647,25 @@ async def test_the_brokers_permission_masks_its_topics(brokers):
     assert route_of(tables, "TBW102").queues[0].perm == 4
 
 
+async def test_a_changed_permission_is_registered_at_once(brokers, nameserver):
+    tables = NameServer(clock)
+    broker = await brokers(nameserver=tables, namesrv_addr=nameserver.address)
+
+    def permissions():
+        routes = (route_of(tables, "TBW102"), route_of(nameserver.tables, "TBW102"))
+        return [route and route.queues[0].perm for route in routes]
+
+    await until(lambda: permissions() == [7, 7])
+    channel = await dial(broker)
+    assert (await channel.request(Command.request(25, {}, b"brokerPermission=4\n"), 5)).code == 0
+    await until(lambda: permissions() == [4, 4])
+    assert (await channel.request(Command.request(25, {}, b"brokerPermission=6\n"), 5)).code == 0
+    await until(lambda: permissions() == [7, 7])
+    await channel.request(Command.request(25, {}, b"brokerPermission=2\n"), 5)
+    await channel.request(Command.request(25, {}, b"brokerPermission=4\n"), 5)
+    await until(lambda: permissions() == [4, 4])
+
+
 async def test_topics_that_the_name_server_orders_are_marked(brokers, nameserver):
     nameserver.tables.handle(
         Command.request(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "broker-a", "value": "broker-a:1"}),
@@ -680,11 +718,10 @@ async def test_config_files_that_were_removed_are_written_again_while_the_broker
     store = MemoryStore(clock)
     broker = await brokers(store)
     broker.parts.offsets.commit("readers", "Orders", 0, 5)
+    names = {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"}
+    # One that is being written is not missing
     await until(
-        lambda: (
-            {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"}
-            <= store.config.keys()
-        )
+        lambda: names <= store.config.keys() and not any(map(broker.config_writer.is_under_way, names))
     )
     store.config.clear()
     broker._offsets_saved_ms = broker._delay_saved_ms = 0

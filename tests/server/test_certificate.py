@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from broker_store.server.certificate import (
     RENEWED_DAYS,
     VALID_DAYS,
     Certificate,
+    ClientAuth,
+    Contexts,
     self_signed,
 )
 
@@ -59,7 +60,7 @@ def test_it_is_kept_over_starts_until_it_ends_soon(tmp_path):
     certificate.open()
     assert file.read_bytes() == first and certificate.changed() is None
     clock.now_ms += 2 * DAY_MS
-    assert isinstance(certificate.changed(), ssl.SSLContext)
+    assert isinstance(certificate.changed(), Contexts)
     assert file.read_bytes() != first and certificate.changed() is None
 
 
@@ -92,12 +93,54 @@ def test_a_new_certificate_in_the_place_of_another_is_told_with_its_reason(tmp_p
         caplog.clear()
 
 
+def test_a_name_that_a_kept_certificate_lacks_is_warned_of_once_a_start(tmp_path, caplog):
+    def at(*wanted: str) -> Certificate:
+        names = ["localhost", *wanted]
+        return Certificate(None, tmp_path / "tls", names, Clock(), Disk(), wanted=wanted)
+
+    at("127.0.0.1", "::1", "Broker.example").open()
+    first = (tmp_path / "tls" / FILE).read_bytes()
+    at("127.0.0.1", "::1", "broker.EXAMPLE").open()
+    assert not caplog.records
+    certificate = at("127.0.0.1", "10.1.2.3", "other.example")
+    certificate.open()
+    certificate.changed()
+    (record,) = caplog.records
+    assert f"{FILE} does not state 10.1.2.3, other.example" in record.message
+    assert (tmp_path / "tls" / FILE).read_bytes() == first
+    (tmp_path / "tls" / FILE).unlink()
+    certificate.changed()
+    caplog.clear()
+    at("10.1.2.3", "other.example").open()
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("name", [FILE, FOR_CLIENTS])
 def test_a_directory_in_the_place_of_a_file_is_to_be_moved_out(tmp_path, name):
     (tmp_path / "tls" / name).mkdir(parents=True)
     with pytest.raises(DamagedStoreError, match=f"{name}: is no regular file. Move it out of the store"):
         made(tmp_path, Clock()).open()
     assert [path.name for path in (tmp_path / "tls").iterdir()] == [name]
+
+
+def test_a_given_certificate_may_be_a_link_which_is_replaced(tmp_path):
+    """As programs that renew certificates and mounted secrets have it."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.pem").write_bytes(self_signed(["broker.example"], NOW_MS))
+    current, given = tmp_path / "current", tmp_path / "own.pem"
+    current.symlink_to("first")
+    given.symlink_to("current/own.pem")
+    own = made(tmp_path, Clock(), (given, given))
+    own.open()
+    assert own.changed() is None
+    current.unlink()
+    with pytest.raises(ConfigError):
+        own.changed()
+    current.symlink_to("second")
+    assert isinstance(own.changed(), Contexts)
+    clients = ClientAuth(given, is_required=True)
+    Certificate((given, given), tmp_path / "tls", [], Clock(), Disk(), clients).open()
 
 
 def test_a_given_certificate_is_used_and_read_again_when_it_was_replaced(tmp_path):
@@ -118,6 +161,25 @@ def test_a_given_certificate_is_used_and_read_again_when_it_was_replaced(tmp_pat
     for file in (certificate, key):
         file.write_bytes(renewed)
     assert own.changed() is not None and own.changed() is None
+
+
+def test_a_given_certificate_that_ends_is_warned_of_once(tmp_path, caplog):
+    clock, file = Clock(), tmp_path / "own.pem"
+    file.write_bytes(self_signed(["broker.example"], NOW_MS))
+    own = made(tmp_path, clock, (file, file))
+    own.open()
+    clock.now_ms += (VALID_DAYS - RENEWED_DAYS - 1) * DAY_MS
+    assert own.changed() is None and not caplog.messages
+    clock.now_ms += 3 * DAY_MS
+    assert own.changed() is None and own.changed() is None
+    assert caplog.messages == [f"the certificate {file} ends in 28 days: replace it and its key"]
+    caplog.clear()
+    clock.now_ms += 100 * DAY_MS
+    made(tmp_path, clock, (file, file)).open()
+    assert caplog.messages == [f"the certificate {file} has ended: replace it and its key"]
+    caplog.clear()
+    file.write_bytes(self_signed(["broker.example"], clock.now_ms))
+    assert own.changed() is not None and not caplog.messages
 
 
 @pytest.mark.parametrize("content", [None, b"", b"nothing of PEM"])

@@ -123,7 +123,7 @@ async def test_a_prohibition_says_what_the_group_might_do_before(harness):
 @pytest.mark.parametrize(
     ("body", "keys"),
     [
-        (b"storePathRootDir=/tmp/x\nbrokerPermission = 4\n", ["storePathRootDir", "brokerPermission"]),
+        (b"storePathRootDir=/tmp/x\nbrokerIP1 = 4\n", ["storePathRootDir", "brokerIP1"]),
         (b"", []),
         (b"\xff[", []),
         (b"a=1\n" * 1000, ["a"] * MAX_NAMES),

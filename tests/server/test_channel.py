@@ -11,6 +11,7 @@ from broker_store.protocol.framing import encode_frame
 from broker_store.server import channel as channel_module
 from broker_store.server.channel import Channel, RequestTimeout, connect
 from broker_store.server.listener import bind, listen
+from tests.support.waits import until
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ async def test_more_connections_than_allowed_are_closed_at_once(open_port):
     who = "{}:{}".format(*second.writer.get_extra_info("sockname"))
     assert (
         refused == [("too many connections", {"value": 1, "limit": 1, "who": who})]
-        and len(listener.channels) == 1
+        and len(listener.openings) == 1
     )
     first.write(Command.request(10, opaque=1))
     await first.read()
@@ -131,9 +132,9 @@ async def test_more_connections_than_allowed_are_closed_at_once(open_port):
     await first.close()
 
 
-async def test_unfinished_frames_of_all_connections_are_bounded_together(open_port, monkeypatch):
-    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 300)
+async def test_unfinished_frames_of_all_connections_are_bounded_together(open_port):
     listener = await open_port(echo)
+    listener.shares.unfinished_bytes = 300
     first, second = await Client.to(listener), await Client.to(listener)
     whole = encode_frame(Command.request(10, None, b"x" * 150, opaque=1))
     first.writer.write(whole[:-1])
@@ -172,6 +173,38 @@ async def test_the_server_asks_its_client(open_port):
     answer = await channels[0].request(Command.request(307), 5)
     assert (answer.code, answer.remark) == (0, "yes")
     theirs.close()
+
+
+async def test_a_server_that_answers_nothing_for_long_is_connected_anew(open_port, monkeypatch):
+    """With the time limit of the request, or with one around it."""
+    listener = await open_port(lambda command, channel: None)
+    monkeypatch.setattr(channel_module, "SILENT_S", 3_600.0)
+    channel = await connect("127.0.0.1", listener.port, 5)
+    with pytest.raises(RequestTimeout):
+        await channel.request(Command.request(1), 0.01)
+    assert not channel.transport.is_closing()
+    monkeypatch.setattr(channel_module, "SILENT_S", 0.02)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await channel.request(Command.request(1), 5)
+    assert channel.transport.is_closing()
+
+
+async def test_a_late_answer_is_an_answer(open_port):
+    came = []
+    listener = await open_port(lambda command, channel: came.append((command, channel)))
+    channel = await connect("127.0.0.1", listener.port, 5)
+    with pytest.raises(RequestTimeout):
+        await channel.request(Command.request(1), 0.01)
+    channel._unanswered_s -= 3_600
+    await until(lambda: came)
+    ((command, there),) = came
+    there.write(command.answer(0))
+    await until(lambda: not channel._unanswered_s)
+    with pytest.raises(RequestTimeout):
+        await channel.request(Command.request(1), 0.01)
+    assert not channel.transport.is_closing()
+    channel.abort()
 
 
 async def test_a_request_that_is_cancelled_while_its_answer_comes_is_cancelled(open_port):
@@ -352,10 +385,10 @@ async def test_what_a_peer_has_not_read_is_known_in_bytes(open_port):
     client.writer.close()
 
 
-async def test_the_connection_with_most_of_the_unfinished_frames_is_closed(open_port, monkeypatch):
-    monkeypatch.setattr(channel_module, "MAX_KEPT_BYTES", 1_000)
+async def test_the_connection_with_most_of_the_unfinished_frames_is_closed(open_port):
     refused = []
     listener = await open_port(echo, refused=lambda cause, **case: refused.append((cause, case)))
+    listener.shares.unfinished_bytes = 1_000
     large, small = await Client.to(listener), await Client.to(listener)
     whole = encode_frame(Command.request(10, None, b"x" * 750, opaque=1))
     large.writer.write(whole[:-1])
@@ -374,6 +407,34 @@ async def test_the_connection_with_most_of_the_unfinished_frames_is_closed(open_
     await small.close()
 
 
+async def test_what_no_peer_reads_is_bounded_together_and_the_one_with_most_of_it_is_closed(open_port):
+    """Each may have a MiB of answers, also before it has signed: a thousand took a GB."""
+    refused, channels = [], []
+
+    def keep(command, channel):
+        channels.append(channel)
+
+    listener = await open_port(keep, refused=lambda cause, **case: refused.append((cause, case)))
+    clients = [await Client.to(listener) for _ in range(2)]
+    for client in clients:
+        client.write(Command.request(10, opaque=1))
+        count = len(channels) + 1
+        await until(lambda count=count: len(channels) == count)
+    for channel, megabytes in zip(channels, (16, 24), strict=True):
+        channel.write_bytes(b"x" * (megabytes << 20))
+    listener.shares.unfinished_bytes = channels[0].unsent + channels[1].unsent
+    listener._bound_unsent()
+    assert refused == [] and channels[1].unsent > channels[0].unsent > 0
+    listener.shares.unfinished_bytes = channels[0].unsent
+    listener._bound_unsent()
+    await until(lambda: channels[1].closed)
+    assert not channels[0].closed
+    ((cause, case),) = refused
+    assert (cause, case["who"], case["limit"]) == ("unread answers", channels[1].remote, channels[0].unsent)
+    for client in clients:
+        client.writer.close()
+
+
 async def test_a_peer_that_lets_everything_pile_up_is_ended():
     channel, pipe = channel_over_pipe()
     pipe.full_from = 0
@@ -387,20 +448,17 @@ class Refusing:
     """A listener that keeps its calls. Its `late` answers each command whose opaque is listed."""
 
     def __init__(self, late=()):
-        self.told, self._late, self.asked, self.kept_bytes = [], late, [], 0
+        self.counted, self._late, self.asked, self.kept_bytes = [], late, [], 0
 
     def refused(self, cause, **case):
-        self.told.append((cause, case))
+        self.counted.append((cause, case))
 
     def late(self, command, channel, waited_ms, waiting):
         self.asked.append((command.opaque, waited_ms, waiting))
         return command.answer(2, "waited") if command.opaque in self._late else None
 
-    def write_log(self, level, cause, text, *arguments):
-        self.logged = cause, text % arguments
-
-    def _admit(self, channel):
-        return True
+    def count_end(self, channel, level, cause, text, value=None, limit=None):
+        self.counted.append((cause, {"value": value, "limit": limit, "who": channel.remote, "said": text}))
 
 
 async def test_what_waited_too_long_behind_an_unread_answer_is_answered_and_not_handled():
@@ -433,13 +491,14 @@ async def test_who_does_not_read_or_speaks_nonsense_is_told_of_with_the_numbers(
     channel, pipe = channel_over_pipe()
     channel.listener = listener
     channel.data_received(b"GET / HTTP/1.1\r\n\r\n")
-    (unread, numbers), (malformed, words) = listener.told
+    (unread, numbers), (malformed, words) = listener.counted
     assert (unread, numbers) == (
         "peer does not read",
         {
             "value": channel_module.MAX_UNSENT_BYTES + 1,
             "limit": channel_module.MAX_UNSENT_BYTES,
             "who": "10.0.0.1:5",
+            "said": f"it does not read, {channel_module.MAX_UNSENT_BYTES + 1} bytes wait",
         },
     )
     assert malformed == "HTTP client" and words["who"] == "10.0.0.1:5" and pipe.aborted

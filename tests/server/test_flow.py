@@ -213,7 +213,7 @@ async def test_what_a_handler_refuses_by_itself_is_counted_by_its_code_and_nothi
     await harness.ask(14, consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound=False)
     assert harness.parts.statistics.refusals.counts() == {
         "subscription group not exist": 1,
-        "no permission": 1,
+        "change of a setting": 1,
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from broker_store import turns as turns_module
-from broker_store.broker import groups, offsets
+from broker_store.broker import groups
 from broker_store.broker.groups import SubscriptionGroup
 from broker_store.broker.topics import TOPICS_PER_STEP, TopicConfig
 from broker_store.config.broker import BrokerSettings
@@ -154,9 +154,8 @@ async def test_clients_make_no_more_than_there_may_be_either():
 
 
 async def test_offsets_and_prohibitions_are_bounded(monkeypatch):
-    monkeypatch.setattr(offsets, "MAX_ENTRIES", 3)
     monkeypatch.setattr(groups, "MAX_FORBIDDEN", 2)
-    harness = Harness()
+    harness = Harness(max_offsets=3)
     for name in ("G", "H"):
         harness.parts.groups.put(SubscriptionGroup(name))
     for number in range(5):
@@ -201,9 +200,8 @@ async def test_offsets_and_prohibitions_are_bounded(monkeypatch):
     ).code == 0
 
 
-async def test_a_pull_whose_offset_finds_no_room_goes_on(monkeypatch):
-    monkeypatch.setattr(offsets, "MAX_ENTRIES", 0)
-    harness = Harness()
+async def test_a_pull_whose_offset_finds_no_room_goes_on():
+    harness = Harness(max_offsets=0)
     await harness.send()
     harness.parts.groups.put(SubscriptionGroup("G"))
     assert (await harness.pull(group="G", flag=1 | 4, commit=0)).code == 0

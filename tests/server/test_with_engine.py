@@ -12,6 +12,7 @@ from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.region import Region
 from broker_store.engine.store import MessageStore
 from broker_store.formats import config_json, record
+from broker_store.protocol import table_bodies
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import SendHeader, write_send
 from broker_store.server.broker import Broker
@@ -337,3 +338,14 @@ async def test_a_stop_saves_the_positions_of_its_last_pops(tmp_path):
         assert answer.code == 0
     saved = config_json.read((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
     assert saved["offsetTable"]["Orders@CG"] == {0: 2}
+
+
+async def test_the_average_size_of_puts_is_that_of_records_as_apaches(tmp_path):
+    async with Running(tmp_path) as running:
+        for body in (b"x" * 100, b"y" * 300):
+            assert (await running.send(body)).code == 0
+        table = table_bodies.decode_table((await running.ask(28)).body)
+        written = running.store.log.wrote
+    assert table["putMessageTimesTotal"] == "2"
+    assert int(table["putMessageSizeTotal"]) == written > 400
+    assert float(table["putMessageAverageSize"]) == written / 2

@@ -40,6 +40,38 @@ def test_a_whole_number_of_many_digits_does_not_compile(digits):
         Expression("a = " + "9" * digits)
 
 
+@pytest.mark.parametrize("zero", ["0", "\u0660", "0\u0660"])
+@pytest.mark.parametrize(
+    "text, digits, wanted",
+    [("a = 1", "1", True), ("a = 1", "\u0661", True), ("a = 0", "", True), ("a < 3000000000", "-2147483649", True)],
+)  # fmt: skip
+def test_a_property_may_have_any_number_of_leading_zeros(zero, text, digits, wanted):
+    sign = "-" if digits.startswith("-") else ""
+    value = sign + zero * 5_000 + digits.removeprefix("-")
+    assert Expression(text).result({"a": value}) is wanted
+    with pytest.raises(EvaluationError):
+        Expression(text).result({"a": value + "9" * 20})
+    with pytest.raises(EvaluationError):
+        Expression(text).result({"a": value + "x"})
+
+
+def test_many_comparisons_with_a_number_of_many_zeros_take_bounded_time():
+    expression = Expression(" OR ".join(["a = 2"] * 500))
+    began = time.process_time()
+    assert not expression.matches({"a": "\u0660" * 10_000 + "1"})
+    assert time.process_time() - began < 0.5
+
+
+def test_comment_signs_without_a_line_end_are_read_in_linear_time():
+    text, took = "--" * (parser.MAX_CHARACTERS // 2), []
+    for _ in range(5):  # the least: a collection of garbage counts as processor time too
+        began = time.process_time()
+        with pytest.raises(ExpressionError, match="nested more than 800"):
+            Expression(text)
+        took.append(time.process_time() - began)
+    assert min(took) < 0.03
+
+
 def test_a_long_chain_is_not_deep():
     assert Expression(" AND ".join(["a = 1"] * 512)).matches({"a": "1"})
     assert Expression(" OR ".join(["a = 2"] * 511 + ["a = 1"])).matches({"a": "1"})

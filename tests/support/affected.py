@@ -23,7 +23,7 @@ from tests.support.syntax import tree_of
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build" / "imports.json"
 PLACES = ("broker_store", "mqadmin", "templates", "tests")
-QUICK = "not slow and not client and not browser"
+QUICK = "not slow and not client and not browser and not proof"
 _MODULE_NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+")
 _TEMPLATES_IN_ONE = re.compile(r"""\{%\s*(?:extends|include)\s+["']([^"']+)["']""")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker_store.access.refusals import AccessRefusals
 from broker_store.config.broker import BrokerSettings
 from broker_store.config.store import StoreSettings
 from broker_store.nameserver.handlers import NameServer
@@ -11,6 +12,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.connection import Connection
 from broker_store.protocol.framing import encode_frame
 from broker_store.protocol.headers import SendHeader, write_send
+from broker_store.server.addresses import packed_address
 from broker_store.server.parts import build_parts
 from broker_store.server.router import Router
 from tests.support.memory_store import MemoryStore
@@ -18,13 +20,20 @@ from tests.support.memory_store import MemoryStore
 CLIENT_HOST = (b"\x7f\x00\x00\x01", 50_000)
 
 
+def refusal_counts(refusals: AccessRefusals) -> dict[tuple[str, str | None], int]:
+    """The number of refusals of access control by cause and user."""
+    return {(row.cause, row.user): row.count for row in refusals.rows()}
+
+
 class FakeChannel:
     """What handlers need of a connection; what is written is decoded into `answers`."""
 
-    def __init__(self, port: int = 50_000):
+    def __init__(self, port: int = 50_000, address: str = "127.0.0.1"):
         self.loop = asyncio.get_running_loop()
-        self.remote = f"127.0.0.1:{port}"
-        self.remote_host = (b"\x7f\x00\x00\x01", port)
+        self.came_s = self.loop.time()
+        self.remote = f"{address}:{port}"
+        self.remote_host = (packed_address(address), port)
+        self.listener = None
         self.closed = self.paused = False
         self.held = self.unsent = 0
         self.answers: list[Command] = []

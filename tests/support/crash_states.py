@@ -32,6 +32,7 @@ from tests.support.reference import hash_of, index_keys, tags_code
 from tests.support.simulated_disk import PAGE, CrashPoint, SimulatedDisk, apply_change
 
 SECTOR = 512
+POOL = "POOL"  # ASYNC_FLUSH with a pool of buffers, in the place of a flush type
 CHOICES_PER_POINT = 10  # fewer points are opened rather than fewer states of each
 ROOT = Path("/data/store")
 _UNIT = struct.Struct(">qiq")
@@ -95,11 +96,19 @@ class Life:
     ):
         self.rng = random.Random(seed)
         self.rebuilds = rebuilds  # of the index; off in lives that are known by their seed
-        self.seed, self.flush_type = seed, flush
+        self.seed = seed
         # Bursts of small messages, so that files of a queue roll between two rounds; no timer, which takes
         # time
         self.rolls = rolls
-        self.settings = small_settings(ROOT, flush_disk_type=flush, timer_wheel_enable=not rolls)
+        self.has_pool = flush == POOL
+        flush = "ASYNC_FLUSH" if self.has_pool else flush
+        self.settings = small_settings(
+            ROOT,
+            flush_disk_type=flush,
+            timer_wheel_enable=not rolls,
+            transient_store_pool_enable=self.has_pool,
+        )
+        self.flush_type = flush
         # With delayed messages, those of transactions, and topics that need version 2 of the record
         self.is_wide = wide
         self.clock = Clock()
@@ -162,6 +171,8 @@ class Life:
                 self._wrote(result.log_offset, result.log_end)
             if self.flush_type == "SYNC_FLUSH":
                 self.flush()
+            if self.has_pool:
+                self.commit()
         self.point("burst")
 
     def _widened(self, sent: Message) -> Message:
@@ -194,14 +205,17 @@ class Life:
         self.point("put batch")
 
     def _make_room(self) -> None:
-        """Keys wait for the index until the log is synced, and two files as small as these hold few."""
-        if self.flush_type == "SYNC_FLUSH" and self.store._parts.context.view[c.QUEUED_KEYS] > 10:
-            self.flush()
+        """Keys wait for the index until the log is synced, or in its files, and two files as small as these
+        hold few."""
+        if self.store._parts.context.view[c.QUEUED_KEYS] > 10:
+            if self.flush_type == "SYNC_FLUSH":
+                self.flush()
+            elif self.has_pool:
+                self.commit()
 
     def _wrote(self, log_offset: int, log_end: int) -> None:
-        file = self.store.log.file_at(log_offset)
-        size = struct.unpack(">i", file.map().read(log_offset - file.base, 4))[0]
-        written = self.history.add(file.map().read(log_offset - file.base, size))
+        size = struct.unpack(">i", self.store.log.appended(log_offset, 4))[0]
+        written = self.history.add(self.store.log.appended(log_offset, size))
         if self.flush_type == "ASYNC_FLUSH":
             self.acknowledged.append(written)
             return
@@ -220,6 +234,11 @@ class Life:
             self.safe |= {
                 written for written in self.acknowledged if written.log_offset + len(written.raw) <= flushed
             }
+
+    def commit(self) -> None:
+        """What is in buffers goes to the files."""
+        self.store.commit()
+        self.point("committed")
 
     def flush(self) -> None:
         self.store.flush()
@@ -264,6 +283,8 @@ class Life:
         """The index is built again and put in the place of the old one, or given up on the way."""
         if self.flush_type == "SYNC_FLUSH":
             self.flush()
+        if self.has_pool:
+            self.commit()
         with patch.object(rebuilding, "Worker", HandWorker):
             self.store.rebuilding.begin()
         if self.rng.random() < 0.2:
@@ -284,7 +305,9 @@ class Life:
         self.begin()
 
     def kill(self) -> None:
-        """kill -9: nothing that was acknowledged may be missing."""
+        """kill -9: nothing that was acknowledged may be missing, but what was in a buffer of the pool."""
+        if self.has_pool:
+            self._lose_after(self.store.log.committed)
         self.store.die()
         self.disk.kill()
         self.begin()
@@ -299,7 +322,9 @@ class Life:
         self._take(disk_of(point, choice, self.clock))
         self.begin()
         Judge(self).look(self.store, point.promised)
-        there = self.store.log.wrote
+        self._lose_after(self.store.log.wrote)
+
+    def _lose_after(self, there: int) -> None:
         self.deleted = {topic: min(before, there) for topic, before in self.deleted.items()}
         self._forget(lambda written: written.log_offset + len(written.raw) > there)
 
@@ -315,6 +340,8 @@ class Life:
         deeds += [self.prepare, self.clean, self.delete_topic, self.close_and_open, self.kill, self.cut]
         if self.rebuilds:
             deeds += [self.rebuild] * 3
+        if self.has_pool:
+            deeds += [self.commit] * 5
         if self.rolls:
             deeds += [self.burst] * 6 + [self.prepare] * 2
         for _ in range(steps):
@@ -536,10 +563,11 @@ class Judge:
     def _walk_log(self, store: HandStore) -> dict[int, Written]:
         """Every record of the log, each of which must be one that was stored there."""
         found: dict[int, Written] = {}
-        at, end = store.log.minimum, store.log.wrote
+        at, end, file = store.log.minimum, store.log.wrote, None
         while at < end:
-            file = store.log.file_at(at)
-            content = store.disk.files[file.path].array
+            if file is None or at >= file.end:
+                file = store.log.file_at(at)
+                content = store.disk.files[file.path].array
             size, magic = record.HEAD.unpack(content, at - file.base)
             if magic == record.BLANK_MAGIC:
                 at = file.end
@@ -566,9 +594,12 @@ class Judge:
         for queue in store.queue_table:
             units = expected.pop((queue.topic, queue.queue_id), {})
             name = f"{queue.topic}/{queue.queue_id}"
+            file = None
             for number in range(queue.minimum, queue.maximum):
-                file = queue.file_of(number)
-                unit = _UNIT.unpack_from(store.disk.files[file.path].array, number * 20 - file.base)
+                if file is None or number * 20 >= file.end:
+                    file = queue.file_of(number)
+                    content = store.disk.files[file.path].array
+                unit = _UNIT.unpack_from(content, number * 20 - file.base)
                 written = units.pop(number, None)
                 if written is None or written.unit != unit:
                     raise Violation(
@@ -611,6 +642,8 @@ class Judge:
         topic, queue_id = self.life.TOPICS[0]
         following = store.reads.max_offset(topic, queue_id)
         result = store.appender.put(message(topic, queue_id, b"one more"))
+        if store.settings.transient_store_pool_enable:
+            store.commit()
         store.flush()
         if not result.ok or result.queue_offset != following:
             raise Violation(f"a new message of {topic}/{queue_id} [.., {following}) was answered {result}")

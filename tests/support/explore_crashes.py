@@ -12,11 +12,11 @@ import random
 import sys
 import time
 
-from tests.support.crash_states import Choice, Exploration
+from tests.support.crash_states import POOL, Choice, Exploration
 from tests.support.name_rules import RULES
 
 STATES_PER_LIFE = 1000
-FLUSHES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+FLUSHES = ("ASYNC_FLUSH", "SYNC_FLUSH", POOL)
 
 
 def arguments() -> argparse.Namespace:

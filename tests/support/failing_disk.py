@@ -43,6 +43,10 @@ class FailingDisk(Disk):
         self.on_call("sync_directory")
         super().sync_directory(path)
 
+    def sync_file_system(self, path: Path) -> None:
+        self.on_call("sync_file_system")
+        super().sync_file_system(path)
+
     def write_file(self, path: Path, data: bytes) -> None:
         self.on_call("write_file")
         super().write_file(path, data)

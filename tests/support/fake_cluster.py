@@ -13,12 +13,18 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from asgiref.sync import async_to_sync
 
+from broker_store.access.control import AccessControl
+from broker_store.access.denied import Denied, NotAuthenticated
+from broker_store.access.policies import read_policies
+from broker_store.access.users import User
+from broker_store.access.users import UserStatus as Status
+from broker_store.access.users import UserType as KindOfUser
 from broker_store.broker.names import by_letters
 from broker_store.engine.log.write_path import LOG_ROLL, MeasuredGroup, WritePath
 from broker_store.engine.start.report import CutMessages, RecoveryReport, Step
@@ -96,9 +102,25 @@ from broker_store.formats.traces import TraceEvent
 from broker_store.messages import DamagedRecord, Message, damage_doubt
 from broker_store.rest.answers import Receipt
 from broker_store.rest.problems import Problem
+from broker_store.server.access_changes import AccessChanges
 from broker_store.units import fields_of
+from mqadmin.cluster.access_protocol import Access
+from mqadmin.cluster.embedded import access as embedded_access
+from mqadmin.cluster.embedded.access import Changing
 from mqadmin.cluster.embedded.condition import Refusal, Signs, judge, judge_state
 from mqadmin.cluster.embedded.host import STARTING
+from mqadmin.facts.access import (
+    AccessAnswer,
+    AccessRule,
+    AccessState,
+    AccessUser,
+    AccessUserDetail,
+    ImportedUsers,
+    PolicyType,
+    UserStatus,
+    UserToImport,
+    UserType,
+)
 from mqadmin.facts.cache import CachePicture, ReadingGroup, ReadTotals
 from mqadmin.facts.condition import Condition
 from mqadmin.facts.dead_letters import ResendPlan, TopicOfLetters
@@ -124,6 +146,25 @@ from mqadmin.facts.pops import (
     Popped,
     ReviveQueue,
 )
+from mqadmin.facts.replication import ReplicationFacts, SlaveFacts
+from mqadmin.facts.scrape import (
+    BrokerFlow,
+    ClientKind,
+    Distribution,
+    Flow,
+    Mornings,
+    OfTopic,
+    OfTopicSpread,
+    PairFlow,
+    ProducerGroup,
+    Puts,
+    RequestTimes,
+    Scrape,
+    SlaveLag,
+    Spreads,
+    ThreeRates,
+    TopicFlow,
+)
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.facts.store import QueueFile, WatchedSlots
 from mqadmin.facts.topics import Queue, Reader, Topic, TopicDetail
@@ -142,6 +183,7 @@ from mqadmin.facts.waiting import (
     Waiting,
 )
 from tests.support import left_behind, stores
+from tests.support.memory_store import MemoryStore
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -726,6 +768,50 @@ class FakeWaiting(_Part):
 
 class FakeStore(_Part):
     inspects = False
+
+    async def take_slaves(self) -> ReplicationFacts:
+        return self.replication()
+
+    def replication(self) -> ReplicationFacts:
+        wrote = self._cluster.wrote()
+        slave = {
+            "address": "10.0.0.2:41022",
+            "sent": wrote,
+            "in_step": True,
+            "sent_bytes": 3 * MIB,
+            "connected_ms": 4_200_000,
+            "silent_ms": 120,
+        }
+        return ReplicationFacts(
+            role="SYNC_MASTER",
+            ha_port=10_912,
+            log_begin=0,
+            wrote=wrote,
+            flushed=wrote - 180_000,
+            confirmed=wrote - 4_096,
+            needed=1,
+            in_step=1,
+            slaves=[
+                SlaveFacts(
+                    reported=wrote - 4_096,
+                    behind_bytes=4_096,
+                    behind_ms=12,
+                    bytes_per_s=8_300_000.0,
+                    **slave,
+                ),
+                SlaveFacts(
+                    reported=None,
+                    behind_bytes=None,
+                    behind_ms=None,
+                    bytes_per_s=None,
+                    **slave | {"in_step": False},
+                ),
+            ],
+            left=None,
+            master=None,
+            failover_loses_bytes=4_096,
+            refused={"its address is none of haSlaveAddresses": 2},
+        )
 
     def snapshot(self) -> Snapshot:
         now_ms, wrote = self._cluster.now_ms(), self._cluster.wrote()
@@ -1652,6 +1738,194 @@ class FakeIndex(_Part):
         return self.rebuild_state()
 
 
+class FakeAccess(Access):
+    """Real access control over invented users, without a broker and a file."""
+
+    def __init__(self, cluster: FakeCluster):
+        self._cluster = cluster
+        self.control: AccessControl | None = AccessControl(
+            authorizes=True,
+            cluster="DefaultCluster",
+            open_to_all=["34"],
+            first_users=[User("root", "the-secret-of-root", KindOfUser.SUPER)],
+            clock=cluster.now_ms,
+        )
+        control = self.control
+        entries = [
+            {"resource": "Topic:orders", "actions": ["Pub", "Sub"], "decision": "Allow"},
+            {
+                "resource": "Topic:pay*",
+                "actions": ["All"],
+                "decision": "Deny",
+                "sourceIps": ["10.0.0.0/8", "192.168.4.17"],
+            },
+        ]
+        state = control.state
+        for user in (
+            User("billing", "the-secret-of-billing"),
+            User("old-importer", "the-secret-of-old", status=Status.DISABLE),
+            User("shop", "the-secret-of-shop"),
+        ):
+            state = state.created(user, None)
+        state = state.with_policies(
+            "billing",
+            read_policies(
+                [
+                    {"policyType": "Custom", "entries": entries},
+                    {
+                        "policyType": "Default",
+                        "entries": [{"resource": "Group:*", "actions": ["Sub"], "decision": "Allow"}],
+                    },
+                ]
+            ),
+        )
+        control.replace(state)
+        control.note(
+            Denied("User:billing has no permission to access Topic:payments", "billing"), "10.0.0.7:4011"
+        )
+        for _ in range(3):
+            control.note(NotAuthenticated("User:missing is not found.", "missing"), "10.0.0.9:4012")
+        self._changes = Changing(AccessChanges(control, MemoryStore(cluster.now_ms)))
+
+    def state(self) -> AccessState:
+        self._cluster.check_running()
+        return embedded_access.state_of(self.control, "DefaultCluster", False)
+
+    def _known(self) -> AccessControl:
+        self._cluster.check_running()
+        if self.control is None:
+            raise embedded_access.off()
+        return self.control
+
+    def page(self, search: str, begin: int, count: int) -> tuple[list[AccessUser], int]:
+        return embedded_access.page_of(self._known(), search, begin, count)
+
+    def after(self, name: str | None, count: int) -> list[AccessUser]:
+        return embedded_access.users_after(self._known(), name, count)
+
+    def detail(self, name: str) -> AccessUserDetail:
+        return embedded_access.detail_of(self._known(), name)
+
+    def decide(self, name: str, resource: str, action: str, address: str | None) -> AccessAnswer:
+        return embedded_access.answer_of(self._known(), name, resource, action, address)
+
+    async def create_user(self, name: str, password: str, kind: UserType, status: UserStatus) -> None:
+        self._known()
+        await self._changes.create_user(name, password, kind, status)
+        self._cluster.asked.append(("create user", name, kind, status))
+
+    async def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        kind: UserType | None = None,
+        status: UserStatus | None = None,
+    ) -> None:
+        self._known()
+        await self._changes.update_user(name, password=password, kind=kind, status=status)
+        self._cluster.asked.append(("update user", name, kind, status))
+
+    async def delete_user(self, name: str) -> None:
+        self._known()
+        await self._changes.delete_user(name)
+        self._cluster.asked.append(("delete user", name))
+
+    async def put_rule(self, name: str, rule: AccessRule) -> None:
+        self._known()
+        await self._changes.put_rule(name, rule)
+        self._cluster.asked.append(("put rule", name, rule.resource))
+
+    async def import_users(self, users: Sequence[UserToImport], dry_run: bool) -> ImportedUsers:
+        self._known()
+        self._cluster.asked.append(("import users", [user.name for user in users], dry_run))
+        return await self._changes.import_users(users, dry_run)
+
+    async def delete_rule(self, name: str, policy: PolicyType, resource: str) -> None:
+        self._known()
+        await self._changes.delete_rule(name, policy, resource)
+        self._cluster.asked.append(("delete rule", name, policy, resource))
+
+
+class FakeMetrics:
+    """What scrapers get: two topics and the groups that read them; one of these has no offset."""
+
+    def __init__(self, fake: FakeCluster):
+        self._fake = fake
+        self.wanted = "ours,apache,exporter"
+
+    def families(self) -> frozenset[str]:
+        return frozenset(self.wanted.split(","))
+
+    async def measure(
+        self, topics: Sequence[str], groups: Sequence[str], most_pairs: int, most_names: int
+    ) -> Scrape:
+        self._fake.check_running()
+        flow = Flow(messages=1_000, bytes=100_000, in_minute=600, per_s=10.0, bytes_per_s=1_000.0)
+        rates = ThreeRates(s10=12.0, s60=10.0, s600=2.5)
+        days = Mornings(yesterday=0, today=400, now=1_000)
+        known = {"clients": 1, "model": "clustering", "is_system": False, "kind": "normal"}
+        pairs = [
+            PairFlow(group="billing", topic="orders", out=flow, sent_back_in_minute=3, offset=988, lag=8,
+                     in_flight=4, ready=8, lag_ms=1_500, **known),
+            PairFlow(group="nightly-report", topic="orders", out=None, sent_back_in_minute=None, offset=None,
+                     lag=None, in_flight=None, ready=None, **known),
+            PairFlow(group="billing", topic="%RETRY%billing", out=None, sent_back_in_minute=None, offset=5, lag=2,
+                     in_flight=None, ready=None, **known | {"kind": "retry"}),
+        ]  # fmt: skip
+        return Scrape(
+            at_ms=self._fake.now_ms(),
+            broker=self._fake.overview().broker,
+            protocol_version=473,
+            permission=6,
+            serves_grpc=True,
+            topics_of_all_kinds=23,
+            groups_of_all_kinds=11,
+            earliest_ms=self._fake.now_ms() - 60_000,
+            flow=BrokerFlow(
+                put=flow, got=flow, put_rates=rates, got_rates=rates, found_rates=rates, missed_rates=rates,
+                put_days=days, got_days=days, put_times=[1_000, 5, *[0] * 11], longest_put_ms=18,
+                longest_read_ms=5, put_ms_99=1.2, put_ms_999=None, sends_waiting=1, most_sends_waiting=10_000,
+                pulls_waiting=2, most_pulls_waiting=100_000,
+            ),
+            topics=[
+                TopicFlow(topic="orders", kind="normal", into=flow, end_offset=1_000),
+                TopicFlow(topic="%RETRY%billing", kind="retry", into=None, end_offset=7),
+                TopicFlow(topic="%DLQ%billing", kind="dlq", into=flow, end_offset=3),
+            ],
+            pairs=pairs[:most_pairs],
+            pairs_left_out=len(pairs) - len(pairs[:most_pairs]),
+            producers=[ClientKind(language="java", version="v5_5_0", protocol="remoting", clients=5)],
+            consumers=[
+                ClientKind(language="go", version="v4_9_8", protocol="remoting", group="billing", mode="push", clients=1)
+            ],
+            producer_groups=[ProducerGroup(group="shop", clients=5)],
+            halves=[OfTopic(topic="orders", messages=2)],
+            timed=[OfTopic(topic="reminders", messages=7)],
+            timer_enqueued=9,
+            timer_delivered=2,
+            slaves=[SlaveLag(host="10.0.0.9", bytes=4_096)],
+            spreads=_spreads(),
+        )  # fmt: skip
+
+
+def _spreads() -> Spreads:
+    """1,000 sends that took 1 to 3 ms, and one value of each other kind."""
+    one = Distribution(bounds=(5, 60), counts=[0, 1, 0], total=7)
+    times = Distribution(bounds=(1, 3), counts=[900, 90, 10], total=1_300)
+    of_topic = [OfTopicSpread(topic="orders", is_system=False, values=one)]
+    return Spreads(
+        requests=[
+            RequestTimes(request="send_message_v2", answer="success", waited=False, oneway=False, times=times)
+        ],
+        message_sizes=of_topic,
+        delays=of_topic,
+        finished=of_topic,
+        topics_put=[Puts(done=True, is_system=False, times=one)],
+        groups_put=[Puts(done=True, is_system=False, times=one)],
+    )
+
+
 class FakeCluster:
     """See the module. `state_name` may be set to starting, recovering, running, read_only or failed."""
 
@@ -1675,6 +1949,8 @@ class FakeCluster:
         self.store = FakeStore(self)
         self.files = FakeFiles(self)
         self.index = FakeIndex(self)
+        self.access = FakeAccess(self)
+        self.metrics = FakeMetrics(self)
 
     def run(self, coroutine):
         return asyncio.run(coroutine)

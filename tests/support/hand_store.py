@@ -109,6 +109,11 @@ class HandStore(MessageStore):
         """The log flusher's turn."""
         self.worker("log-flusher").run(self.clock())
 
+    def commit(self) -> None:
+        """The committer's turn, due or not."""
+        self._parts.committer._last_ms = 0
+        self.worker("log-committer").run(self.clock())
+
     def round(self) -> None:
         """The round flusher's turn, due or not."""
         worker = self.worker("round-flusher")

@@ -6,6 +6,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from broker_store.access.denied import Denied
+from broker_store.access.policies import read_policies
+from broker_store.access.state import ChangeRefused, check_user
+from broker_store.access.users import User
 from broker_store.engine.status.store_state import Flag
 from broker_store.facts.chains import Chains
 from broker_store.facts.explain import LookupStep
@@ -20,6 +24,7 @@ from mqadmin.facts.waiting import Halves, MessageFate
 from tests.support.fake_cluster import (
     BORN_HOST,
     STORE_HOST,
+    FakeAccess,
     FakeCluster,
     FakeGroups,
     FakeIndex,
@@ -124,6 +129,33 @@ class HostileIndex(FakeIndex):
         return replace(told, longest=longest, findings=list(self._cluster.payloads))
 
 
+class HostileAccess(FakeAccess):
+    """Users whose names are payloads, rules on topics with such names, and refusals with such texts."""
+
+    def __init__(self, cluster: HostileCluster):
+        super().__init__(cluster)
+        control = self.control
+        assert control is not None
+        state = control.state
+        for text in filter(may_be_a_name, cluster.payloads):
+            state = state.with_user(User(text, "the-secret-of-all"))
+            entries = [{"resource": f"Topic:{text}", "actions": ["Pub"], "decision": "Deny"}]
+            for name in (text, "billing"):
+                state = state.with_policies(name, read_policies([{"entries": entries}]))
+        control.replace(state)
+        for text in cluster.payloads:
+            control.note(Denied(text, text), f"{text}:1")
+            control.note(Denied(text, "billing"), f"{text}:1")
+
+
+def may_be_a_name(text: str) -> bool:
+    try:
+        check_user(User(text, "a-secret"))
+    except ChangeRefused:
+        return False
+    return True
+
+
 class HostileCluster(FakeCluster):
     """Message n of any queue carries payload n as body, tag, key and id, and those after it as properties."""
 
@@ -137,6 +169,7 @@ class HostileCluster(FakeCluster):
         self.pops = HostilePops(self)
         self.store = HostileStore(self)
         self.index = HostileIndex(self)
+        self.access = HostileAccess(self)
 
     def raw(self, topic, queue_id, queue_offset, log_offset) -> bytes:
         payload = self.payloads[queue_offset % len(self.payloads)]

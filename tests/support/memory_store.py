@@ -65,6 +65,7 @@ class MemoryStore:
         self.confirmed = 0
         self.wrote = 0
         self.minimum = 0
+        self.file_size = 1 << 30
         self.config: dict[str, str] = {}
         self.notes: list[tuple[str, str]] = []  # of note_of_config
         self.arrival_listener: Callable[[list[tuple[str, int]]], None] = lambda queues: None
@@ -179,6 +180,16 @@ class MemoryStore:
         if status is PutStatus.PUT_OK and (arrived := [queue for queue in moved if queue in self._watched]):
             self.arrival_listener(arrived)
 
+    answers_early = False  # it has no pool of buffers
+
+    @property
+    def answerable(self) -> int:
+        return self.confirmed
+
+    @property
+    def committed(self) -> int:
+        return self.wrote
+
     def when_confirmed(self, log_end: int, callback: Callable[[PutStatus], None]) -> None:
         if log_end <= self.confirmed:
             callback(PutStatus.PUT_OK)
@@ -192,6 +203,10 @@ class MemoryStore:
             return self._get(request)
         self._cold_reads.append(lambda: done(self._read_cold(request)))
         return None
+
+    @property
+    def cold_in_flight(self) -> int:
+        return len(self._cold_reads)
 
     def finish_cold_reads(self) -> int:
         reads, self._cold_reads = self._cold_reads, []
@@ -306,8 +321,9 @@ class MemoryStore:
         return self._deleted.get(topic, 0)
 
     def delete_topic(self, topic: str) -> None:
-        if self.queue_ids(topic):
+        if self.queue_ids(topic) or any(name == topic for name, _, _ in self._undispatched):
             self._deleted[topic] = self.wrote
+        self._undispatched = [one for one in self._undispatched if one[0] != topic]
         for table in (self._queues, self._next):
             for queue in [queue for queue in table if queue[0] == topic]:
                 del table[queue]

@@ -13,8 +13,13 @@ HEAD = """# Settings
 
 Names are those of Apache RocketMQ. They come from a file in its properties format
 (`runbroker -c broker.conf`), then from `--set key=value`, then from the options of the command line; the
-later wins. An unknown key or a wrong value stops the start and is named. Nothing is read later: a change
-needs a restart.
+later wins. An unknown key or a wrong value stops the start and is named.
+
+A key with ⟳ may be changed while the process runs, by `mqadmin updateBrokerConfig` (`updateNamesrvConfig` for
+the name server). The change acts on the next request, or on the next round of what is done again and again (a
+registration, a check for expired files). It is kept in `config/changed.conf` of the store (of a name server
+alone: in `namesrv/changed.conf`), which is read after the file. A change of any other key needs a restart.
+`brokerPermission` is changed by super users alone, without access control from the broker's machine alone.
 
 This page is made from `broker_store/config/` by `python -m tests.support.settings_page > docs/SETTINGS.md`; a
 test holds the two together.
@@ -62,9 +67,7 @@ def _row(field) -> str:
     reason = setting.reason + (" (ours, not Apache's)" if setting.ours else "")
     if setting.choices:
         reason += "; one of " + ", ".join(setting.choices)
-    return (
-        f"| `{setting.key}` | {_default(field)} | {setting.unit or '–'} | {reason.replace('|', '&#124;')} |\n"
-    )
+    return f"| `{setting.key}`{' ⟳' if setting.live else ''} | {_default(field)} | {setting.unit or '–'} | {reason.replace('|', '&#124;')} |\n"
 
 
 def _default(field) -> str:

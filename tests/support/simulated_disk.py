@@ -13,7 +13,7 @@ pages are for the explorer, which mixes versions by sectors.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -257,6 +257,8 @@ class SimulatedDisk(Disk):
         return len(self._file(path).array)
 
     def identity_of(self, path: Path) -> FileIdentity:
+        if path in self.directories:
+            return FileIdentity(0, 0, 0, 0, 1)
         file = self._file(path)
         names = sum(other is file for other in self.files.values())
         return FileIdentity(0, file.number, len(file.array), file.modified_ms * 1_000_000, names)
@@ -341,6 +343,21 @@ class SimulatedDisk(Disk):
 
     def open_reader(self, path: Path) -> SimulatedReader:
         return SimulatedReader(path, self._file(path))
+
+    def create_writer(self, path: Path) -> SimulatedWriter:
+        if path in self.files:
+            raise StoreError(f"{path}: creating it failed: it exists")
+        self.event(f"create {path}")
+        return SimulatedWriter(self, path, self._new(path, b""))
+
+    def clone(self, source: Path, target: Path) -> bool:
+        return False
+
+    def sync_file_system(self, path: Path) -> None:
+        self.event(f"sync the file system of {path}")
+        for file in self._by_number.values():
+            file.sync(0, len(file.array))
+        self._commit(list(self.pending))
 
     def write_file(self, path: Path, data: bytes) -> None:
         self.event(f"write {path}")
@@ -446,6 +463,24 @@ class SimulatedRegion(Region):
         self.address = 0
 
 
+class SimulatedWriter:
+    """Writes by position; nothing is synced."""
+
+    def __init__(self, disk: SimulatedDisk, path: Path, file: File):
+        self.path, self._disk, self._file = path, disk, file
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._disk.event(f"write {self.path}")
+        now = self._file.array.tobytes()
+        self._file.set(now[:offset].ljust(offset, b"\0") + data + now[offset + len(data) :])
+
+    def extend(self, length: int) -> None:
+        self._file.set(self._file.array.tobytes()[:length].ljust(length, b"\0"))
+
+    def close(self) -> None:
+        pass
+
+
 class SimulatedReader:
     def __init__(self, path: Path, file: File):
         self.path, self._file = path, file
@@ -461,6 +496,10 @@ class SimulatedReader:
     @property
     def size(self) -> int:
         return len(self._file.array)
+
+    def data_ranges(self, end: int) -> Iterator[tuple[int, int]]:
+        if end:
+            yield 0, min(end, self.size)
 
     def close(self) -> None:
         pass

@@ -16,8 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.interop.brokers import OurBroker, free_ports
+from tests.interop.brokers import OurBroker
 from tests.support.chromium import CHROMIUM, FLAGS
+from tests.support.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 PASSWORD = "picture-of-a-broker"
@@ -38,7 +39,7 @@ class Studio:
             "DJANGO_SETTINGS_MODULE": "mqadmin.settings",
             "DJANGO_SUPERUSER_PASSWORD": PASSWORD,
         }
-        _, web = free_ports()
+        web = free_port()
         self.address = f"http://127.0.0.1:{web}"
         self.broker = OurBroker(self.data, {}, ("--web-port", str(web)))
         self.demo: subprocess.Popen | None = None

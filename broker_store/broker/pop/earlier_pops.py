@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker_store.broker.pop.in_flight import InFlight
-from broker_store.broker.pop.revive_queue import checkpoint_of
+from broker_store.broker.pop.log_records import checkpoint_of, read_ack
+from broker_store.broker.pop.others import PopsOfOthers
+from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.timer import Timer
 from broker_store.broker.timer_request import parse_long
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import FormatError
-from broker_store.formats import pop_records, properties, record
+from broker_store.formats import properties, record
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.pop_records import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
 from broker_store.formats.timer_log import TIMER_TOPIC
@@ -33,8 +35,18 @@ _TAGS = frozenset(map(java_hash, (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)))
 class EarlierPops:
     """The search. `step` is for the loop's thread; `topic` is the revive log."""
 
-    def __init__(self, store: Store, timer: Timer, in_flight: InFlight, *, topic: str):
-        self._store, self._timer, self._in_flight, self._topic = store, timer, in_flight, topic
+    def __init__(
+        self,
+        store: Store,
+        timer: Timer,
+        positions: PopPositions,
+        in_flight: InFlight,
+        others: PopsOfOthers,
+        *,
+        topic: str,
+    ):
+        self._store, self._timer, self._positions = store, timer, positions
+        self._in_flight, self._others, self._topic = in_flight, others, topic
         self._low = self._begin = self._at = self._end = 0  # a window [begin, end), read up to `at`
         self._left = 0  # records of the revive log that are not found yet, at most
         self._waits_from_ms = 0  # what is due before it was delivered before the start
@@ -97,13 +109,14 @@ class EarlierPops:
         queue_id = parse_long(pairs.get(properties.REAL_QUEUE_ID)) or 0
         if stored.tags == CHECKPOINT_TAG:
             checkpoint = checkpoint_of(stored)
-            if checkpoint is not None and stored.log_offset >= self._store.tombstones.before(
-                checkpoint.key.topic
-            ):
+            if checkpoint is None or self._others.has_popped(checkpoint.key, stored):
+                return
+            key = checkpoint.key
+            if stored.log_offset >= self._positions.deleted_before(key.group, key.topic):
                 self._in_flight.found(checkpoint, queue_id)
             return
         try:
-            ack = pop_records.decode_ack(stored.body)
+            ack = read_ack(stored)
         except FormatError:
             return
         self._in_flight.left(ack.key, ack.offsets, queue_id, None)

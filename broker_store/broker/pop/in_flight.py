@@ -122,6 +122,7 @@ class InFlight:
         self._early: dict[PopKey, list[_Leaving]] = {}
         self._is_searching = False
         self._forgotten: list[dict[PopKey, OpenPop]] = []  # `free_some` gives their memory back
+        self._not_kept_until_ms = 0  # of all groups
         self.earlier_doubt = ""  # why pops of before the start may be missing; empty: they are not
         self.invisible = 0  # messages of all groups
 
@@ -143,6 +144,11 @@ class InFlight:
             client = before.client
         self._keep(checkpoint, revive_queue, client)
 
+    @property
+    def kept(self) -> int:
+        """The number of pops that are kept. Any thread."""
+        return self._pops
+
     def found(self, checkpoint: PopCheckpoint, revive_queue: int) -> None:
         """Note a pop checkpoint of before the start that was read in the log; without effect if its pop is
         known."""
@@ -158,6 +164,7 @@ class InFlight:
         if self._pops >= self._max_pops:
             counts = self.counts_of(key.group)
             counts.not_kept_until_ms = max(counts.not_kept_until_ms, checkpoint.revive_ms)
+            self._not_kept_until_ms = max(self._not_kept_until_ms, checkpoint.revive_ms)
             return
         self._serial += 1
         pop = OpenPop(checkpoint, revive_queue, client, self._serial)
@@ -226,10 +233,13 @@ class InFlight:
         if not pops:
             self._forget_place(place)
 
-    def forget_group(self, group: str) -> None:
-        """Forget what a deleted group popped."""
+    def forget_pops(self, group: str) -> None:
+        """Forget what a group popped that was deleted with its offsets."""
         for place in list(self._places_of.get(group, ())):
             self._forget_pops(place)
+
+    def forget_counts(self, group: str) -> None:
+        """Forget the counts of a deleted group."""
         self._counts.pop(group, None)
 
     def forget_topic(self, topic: str) -> None:
@@ -296,10 +306,11 @@ class InFlight:
         """Return the counts of a group since the start, also of what it popped in order."""
         return self._counts.get(group) or GroupCounts()
 
-    def doubt(self, group: str, now_ms: int) -> str:
-        """Return why more messages may be invisible to a group than are known; empty if there are not."""
-        counts = self._counts.get(group)
-        if counts is not None and counts.not_kept_until_ms > now_ms:
+    def doubt(self, group: str | None, now_ms: int) -> str:
+        """Return why more messages may be invisible to a group than are known, or to any group; empty if
+        there are not."""
+        until_ms = self._not_kept_until_ms if group is None else self.counts(group).not_kept_until_ms
+        if until_ms > now_ms:
             return f"at most {self._max_pops:,} pops of all groups are kept, and there were more"
         return self.earlier_doubt
 

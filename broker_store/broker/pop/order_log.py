@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
+from broker_store.broker.timer_request import parse_long
 from broker_store.broker.topics import Topics
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
@@ -75,9 +76,9 @@ class OrderLog:
 def decode(stored: record.StoredMessage) -> OrderRecord:
     """Return what a record states. Raises FormatError."""
     state = decode_state(stored.body)
-    text = stored.properties.get(NEXT_OFFSET, "")
+    offset = parse_long(stored.properties.get(NEXT_OFFSET))
     return OrderRecord(
         (state.group, state.topic, state.queue_id),
         state.info,
-        int(text) if text.isdigit() and len(text) <= 18 else None,
+        None if offset is None or offset < 0 else offset,
     )

@@ -40,6 +40,8 @@ _INCLUDED = "recordsIncluded"  # in the file; Apache's broker ignores it
 MAX_ENTRIES = 20_000
 # A state without a pop for so long is removed, as in Apache's broker.
 MAX_IDLE_MS = 86_400_000
+# Records that a start without a sound file reads at most, some seconds of work.
+MAX_READ = 200_000
 CLEAN_INTERVAL_MS = 60_000
 CLEANED_PER_STEP = 256
 WAKES_PER_STEP = 100
@@ -73,6 +75,7 @@ class OrderedQueues:
 
     `exists(group, topic, queue_id)` returns whether these are there. `on_free(place)` is called when a queue
     is not blocked any more, `on_ready()` to request a step. `in_flight` counts messages.
+    `max_invisible_ms` is the longest invisible time that a client may choose.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class OrderedQueues:
         clock: Callable[[], int],
         exists: Callable[[Place], bool],
         in_flight: InFlight,
+        max_invisible_ms: int = MAX_IDLE_MS,
     ):
         self._store, self._positions, self._exists = store, positions, exists
         self.log, self._in_flight = log, in_flight
@@ -96,6 +100,8 @@ class OrderedQueues:
         self._unchecked: deque[Place] = deque()
         self._cleaned_ms = clock()
         self._included: int | None = None
+        self._is_loaded = False
+        self._clock, self._max_invisible_ms = clock, max_invisible_ms
         self.dirty = False
         self.on_free: Callable[[Place], None] = lambda place: None
         self.on_ready: Callable[[], None] = lambda: None
@@ -351,8 +357,8 @@ class OrderedQueues:
             found, included = read_file(text)
         except FormatError as error:
             advice = (
-                "Put a sound copy in its place, or remove it and its .bak: then messages that were given in "
-                "order and not acknowledged come again at once."
+                "Put a sound copy in its place, or remove it and its .bak: then the states are read from "
+                "the records of the log."
             )
             raise DamagedStoreError(str(error), file=f"config/{FILE_NAME}", advice=advice) from error
         self._table = found
@@ -361,6 +367,7 @@ class OrderedQueues:
             self._topics_of.setdefault(group, {})[topic] = None
         self._count = sum(map(len, found.values()))
         self._included = included
+        self._is_loaded = True
         self.dirty = False
 
     def restore(self, since_ms: int) -> int:
@@ -368,15 +375,22 @@ class OrderedQueues:
         queues changed.
 
         Called at a start, after the positions are restored. `since_ms` is when the positions were saved:
-        without a file that states what it includes, older records are not read.
+        with a file that does not state what it includes, older records are not read. Without a file those of
+        MAX_IDLE_MS are, which have all of it.
         """
         reads, topic = self._store.reads, self.log.topic
-        if self._included is None:
+        now_ms = self._clock()
+        if not self._is_loaded:
+            begin = max(
+                reads.times.offset_by_time(topic, 0, now_ms - MAX_IDLE_MS),
+                reads.max_offset(topic, 0) - MAX_READ,
+            )
+        elif self._included is None:
             begin = first_since(self._store, topic, 0, since_ms)
         else:
             begin = first_at(self._store, topic, 0, self._included)
-        for topic_group in list(self._table):  # what the file states about topics that were deleted later
-            before = self._store.tombstones.before(topic_group[0])
+        for topic_group in list(self._table):  # of topics and groups that were deleted after the file
+            before = self._positions.deleted_before(topic_group[1], topic_group[0])
             if self._included is not None and before >= max(1, self._included):
                 for queue_id in list(self._table[topic_group]):
                     self._remove((topic_group[1], topic_group[0], queue_id))
@@ -386,7 +400,7 @@ class OrderedQueues:
                 place, info, _ = order_log.decode(stored)
             except FormatError:
                 continue  # not written by this broker
-            if stored.log_offset >= self._store.tombstones.before(place[1]):
+            if stored.log_offset >= self._positions.deleted_before(*place[:2]):
                 newest[place] = info
         for place, info in newest.items():
             self._remove(place)
@@ -395,7 +409,9 @@ class OrderedQueues:
         for place in list(self._places()):
             info = self._table[place[1], place[0]][place[2]].before_end(reads.max_offset(*place[1:]))
             self._remove(place)
-            if info is not None and self._exists(place):
+            # No pop blocks a queue for longer than that: the file is damaged
+            is_possible = info is not None and info.free_ms() <= now_ms + self._max_invisible_ms
+            if info is not None and is_possible and self._exists(place):
                 self._set(place, info)
         # After a power cut the log may end before what the file states
         self.dirty = bool(newest or self._count or (self._included or 0) > self._store.log.wrote)

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from broker_store.broker.parked_table import ParkedTable
+from broker_store.broker.shares import Held, Holders, Shares
 
 Queue = tuple[str, int]
 Line = tuple[str, str, int]  # topic, group, queue id or -1 for all: the pops that wait together
@@ -29,6 +30,7 @@ class ParkedPop(Generic[Request]):
     request: Request
     waiting: bool = field(default=False)
     is_reading: bool = field(default=False)
+    holders: Holders = ()
 
 
 class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
@@ -45,8 +47,9 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         unwatch: Callable[[str, int], None],
         max_parked: int,
         max_in_line: int,
+        shares: Shares | None = None,
     ):
-        super().__init__()
+        super().__init__(Held(shares or Shares(), max_parked))
         self._watch, self._unwatch = watch, unwatch
         self.max_parked, self.max_in_line = max_parked, max_in_line
         self._lines: dict[Line, dict[ParkedPop[Request], None]] = {}
@@ -56,9 +59,11 @@ class ParkedPops(ParkedTable[ParkedPop[Request]], Generic[Request]):
         self._of_group: Counter[str] = Counter()
 
     def park(self, parked: ParkedPop[Request], queues: Iterable[Queue]) -> bool:
-        """Park a pop; False when there is no room. `queues` are those that the store watches for its
-        line."""
+        """Park a pop; False when there is no room, or the share of a holder is used up. `queues` are those
+        that the store watches for its line."""
         line = self._lines.get(parked.line)
+        if self.held.full(parked.holders) is not None:
+            return False
         if self.count >= self.max_parked or (line is not None and len(line) >= self.max_in_line):
             return False
         if line is None:

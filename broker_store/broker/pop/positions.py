@@ -18,13 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker_store.broker.deleted_groups import DeletedGroups
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop import order_log
+from broker_store.broker.pop.log_records import TOO_EARLY, SkippedPopRecords, read_checkpoint
 from broker_store.broker.pop.revive_log import NEXT_OFFSET
 from broker_store.broker.pop.stored_records import first_at, first_since, records_of
+from broker_store.broker.timer_request import parse_long
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import FormatError
-from broker_store.formats import pop_records, properties, record
+from broker_store.formats import properties, record
 from broker_store.formats.pop_records import CHECKPOINT_TAG, REVIVE_GROUP
 from broker_store.formats.timer_log import TIMER_TOPIC
 
@@ -54,12 +57,16 @@ class _Found(NamedTuple):
 
 
 class PopPositions:
-    """The positions of all groups. Loop's thread."""
+    """The positions of all groups. Loop's thread.
 
-    def __init__(self, store: Store, offsets: Offsets):
-        self._store, self._offsets = store, offsets
+    `on_set_back(group, topic)` is called when an offset of a group may be lower than before.
+    """
+
+    def __init__(self, store: Store, offsets: Offsets, deleted_groups: DeletedGroups):
+        self._store, self._offsets, self._deleted_groups = store, offsets, deleted_groups
         self._moves: deque[_Move] = deque()
         self._latest: dict[Place, _Move] = {}
+        self.on_set_back: Callable[[str, str], None] = lambda group, topic: None
         self._is_used = False  # True: a queue was popped since the start, or before
 
     def next_offset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -94,11 +101,18 @@ class PopPositions:
         were reset or removed."""
         self._drop(lambda place: place[:2] == (group, topic) and queue_id in (None, place[2]))
 
-    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Forget positions above an offset that a client has committed: it sets the group back."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Commit an offset that a client states, and forget positions above it: it may set the group back.
+        Return False while a reset is pending. Raises TooManyOffsetsError."""
+        before = self.next_offset(group, topic, queue_id)
         latest = self._latest.get((group, topic, queue_id))
+        if not self._offsets.commit(group, topic, queue_id, offset):
+            return False
         if latest is not None and offset < latest.offset:
             self.drop(group, topic, queue_id)
+        if before is not None and offset < before:
+            self.on_set_back(group, topic)
+        return True
 
     def drop_topic(self, topic: str) -> None:
         """Forget positions of a deleted topic that are not committed."""
@@ -107,6 +121,10 @@ class PopPositions:
     def drop_group(self, group: str) -> None:
         """Forget positions of a deleted group that are not committed."""
         self._drop(lambda place: place[0] == group)
+
+    def deleted_before(self, group: str, topic: str) -> int:
+        """Return the log offset below which records of pops are of a deleted topic or group; 0 for none."""
+        return max(self._store.tombstones.before(topic), self._deleted_groups.before(group))
 
     def _drop(self, concerns: Callable[[Place], bool]) -> None:
         for move in self._moves:
@@ -145,6 +163,7 @@ class PopPositions:
         pops in order. `exists` returns whether there is a topic of a name.
         """
         begin = self._offsets.pops_included
+        skipped = SkippedPopRecords(self._store, TOO_EARLY)
         found: dict[Place, _Found] = {}
         for queue_topic, queue_id in [
             (TIMER_TOPIC, 0),
@@ -152,13 +171,17 @@ class PopPositions:
             (order_topic, 0),
         ]:
             for stored in self._records(queue_topic, queue_id, begin):
-                move = (
-                    _next_in_order(stored)
-                    if queue_topic == order_topic
-                    else _next_of(stored, topic, is_direct=queue_topic == topic)
-                )
-                if move is None or move.log_offset < self._store.tombstones.before(move.place[1]):
-                    continue  # also what is of a topic that was deleted later
+                try:
+                    move = (
+                        _next_in_order(stored)
+                        if queue_topic == order_topic
+                        else self._next_of(stored, topic, is_direct=queue_topic == topic)
+                    )
+                except FormatError as error:
+                    skipped.invalid(stored, error)
+                    continue
+                if move is None or move.log_offset < self.deleted_before(*move.place[:2]):
+                    continue  # also what is of a topic or group that was deleted later
                 if move.place not in found or found[move.place].log_offset < move.log_offset:
                     found[move.place] = move
         if begin is not None and begin > self._store.log.wrote:
@@ -185,23 +208,29 @@ class PopPositions:
             first = first_at(self._store, topic, queue_id, begin)
         return records_of(self._store, topic, queue_id, first, self._store.reads.max_offset(topic, queue_id))
 
+    def _next_of(self, stored: record.StoredMessage, topic: str, *, is_direct: bool) -> _Found | None:
+        """Return what the record of a pop states; None for another record. Raises FormatError for one that is
+        not valid.
 
-def _next_of(stored: record.StoredMessage, topic: str, *, is_direct: bool) -> _Found | None:
-    """Return what the record of a pop states; None for another record.
-
-    A record that the timer delivered to the revive log does not count: the one in the timer topic is older.
-    """
-    pairs = stored.properties
-    text = pairs.get(NEXT_OFFSET, "")
-    if pairs.get(properties.TAGS) != CHECKPOINT_TAG or not text.isdigit() or len(text) > 18:
-        return None
-    if (properties.TIMER_OUT_MS in pairs) if is_direct else pairs.get(properties.REAL_TOPIC) != topic:
-        return None
-    try:
-        key = pop_records.decode_checkpoint(stored.body).key
-    except FormatError:
-        return None
-    return _Found((key.group, key.topic, key.queue_id), stored.log_offset, int(text), False)
+        A record that the timer delivered to the revive log does not count: the one in the timer topic is
+        older.
+        """
+        pairs = stored.properties
+        text = pairs.get(NEXT_OFFSET)
+        if pairs.get(properties.TAGS) != CHECKPOINT_TAG or text is None:
+            return None
+        if (properties.TIMER_OUT_MS in pairs) if is_direct else pairs.get(properties.REAL_TOPIC) != topic:
+            return None
+        checkpoint = read_checkpoint(stored)
+        key = checkpoint.key
+        after = key.start_offset + max(checkpoint.diffs) + 1
+        end = self._store.reads.max_offset(key.topic, key.queue_id)
+        offset = parse_long(text)
+        if offset is None or offset < 0 or (after <= end and not after <= offset <= end):
+            raise FormatError(
+                f"{NEXT_OFFSET} of a pop checkpoint", expected=f"{after} to {end}", found=text[:40]
+            )
+        return _Found((key.group, key.topic, key.queue_id), stored.log_offset, offset, False)
 
 
 def _next_in_order(stored: record.StoredMessage) -> _Found | None:

@@ -21,35 +21,29 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker_store.broker.groups import Groups
-from broker_store.broker.pop.again import again, at_the_end, is_stored_as
+from broker_store.broker.pop.again import again, at_the_end
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
-from broker_store.broker.pop.positions import PopPositions
-from broker_store.broker.pop.revive_log import AHEAD_MS, ReviveLog
-from broker_store.broker.pop.revive_queue import (
-    InHand,
-    QueueProgress,
-    Revived,
-    ReviveFacts,
-    ReviveQueue,
-    checkpoint_of,
+from broker_store.broker.pop.log_records import (
+    NOT_AGAIN,
+    SkippedPopRecords,
+    read_ack,
+    read_checkpoint,
 )
+from broker_store.broker.pop.others import OTHERS_GRACE_MS, OTHERS_RETRY_MS, Fetched, PopsOfOthers
+from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.pop.revive_queue import InHand, QueueProgress, Revived, ReviveFacts, ReviveQueue
+from broker_store.broker.pop.revive_start import find_owed, remember_older
 from broker_store.broker.pop.stored_records import records_of
 from broker_store.broker.step_pacing import RETRY_MS
 from broker_store.broker.timer import Timer
-from broker_store.broker.timer_request import parse_long
 from broker_store.broker.topics import TooManyTopicsError, Topics
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import FormatError, NameError_
-from broker_store.formats import pop_records, properties, record
+from broker_store.formats import record
 from broker_store.formats.names import RETRY_PREFIX, pop_retry_topic, popped_topic
-from broker_store.formats.pop_records import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
-    REVIVE_GROUP,
-    PopKey,
-)
+from broker_store.formats.pop_records import CHECKPOINT_TAG, REVIVE_GROUP, PopAck, PopCheckpoint, PopKey
 from broker_store.messages import FINAL, GetRequest, GetResult, GetStatus
 
 # Limits of one step, so that it takes the loop for a millisecond or two. The next step continues.
@@ -58,10 +52,10 @@ MAX_REVIVED_PER_STEP = 64
 MAX_BYTES_PER_STEP = 1 << 20
 # Pop checkpoints of one queue in memory, about 700 bytes each; more are read only while none of them is due.
 MAX_IN_HAND = 20_000
+# Of them those of other brokers. They may wait for hours, so the oldest is given up for one more.
+MAX_OF_OTHERS = 10_000
 # After the invisible time: an acknowledgement that is on its way then still counts.
 GRACE_MS = 500
-# A record with a delivery time this much later shows that all before it have been delivered.
-LATER_MS = 2_000
 POLL_MS = 200
 # Until the next attempt to read messages that could not be read from the disk.
 UNREADABLE_RETRY_MS = 10_000
@@ -85,11 +79,13 @@ class Revive:
         groups: Groups,
         *,
         clock: Callable[[], int],
+        others: PopsOfOthers,
         version: int = 1,
     ):
         self._store, self._timer, self._positions, self._log = store, timer, positions, revive_log
         self._topics, self._groups, self._clock, self._version = topics, groups, clock, version
-        self._horizon = Horizon(store, timer)
+        self._others, self._horizon = others, Horizon(store, timer)
+        self._skipped = SkippedPopRecords(store, NOT_AGAIN)
         self._queues: list[ReviveQueue] = []
         self._turn = 0
         self._reading = False
@@ -101,6 +97,10 @@ class Revive:
         self.counts = dict.fromkeys(("acknowledged", "revived", "dropped", "invalid", "failures"), 0)
         self.on_ready: Callable[[], None] = lambda: None
         self.on_revived: Callable[[Revived], None] = lambda messages: None
+
+    @property
+    def in_hand(self) -> int:
+        return sum(len(queue.in_hand) for queue in self._queues)  # pop checkpoints; any thread
 
     # Starting -------------------------------------------------------------------------------------
 
@@ -120,64 +120,20 @@ class Revive:
             queue.finished = max(low - 1, min(-1 if at is None else at, high - 1))
             queue.read = queue.finished + 1
             queue.backlog_end = high
-            self._remember_older(queue, low, high)
+            remember_older(self._store, self._timer, topic, queue, low, high)
         left = at_the_end(self._store, [config.name for config in self._topics.all()])
         if left:
             self._read_backlog()
-            self._find_owed(left)
-
-    def _remember_older(self, queue: ReviveQueue, low: int, high: int) -> None:
-        """Remember the pop checkpoints before the position that the timer may deliver again, or has delivered
-        again after the position: all of them are finished."""
-        if high <= low or not self._timer.enabled:
-            return
-        topic, reads = self._log.topic, self._store.reads
-        # The timer delivers again what it delivered since its saved time.
-        since_ms = self._timer.slots.read_ms
-        for stored in records_of(self._store, topic, queue.queue_id, queue.read, high):
-            checkpoint = checkpoint_of(stored)
-            if checkpoint is not None:
-                # The first of its copies was delivered then, or later
-                since_ms = min(since_ms, checkpoint.revive_ms - AHEAD_MS)
-        at = max(low, reads.times.offset_by_time(topic, queue.queue_id, max(0, since_ms - LATER_MS)))
-        for stored in records_of(self._store, topic, queue.queue_id, at, queue.read):
-            checkpoint = checkpoint_of(stored)
-            if checkpoint is not None:
-                queue.remembered.add(checkpoint.identity)
+            self._owed = find_owed(self._store, self._queues, left, self._retry_topic)
 
     def _read_backlog(self) -> None:
         """Read all records that the revive log has now. Any thread, before the first step."""
+        topic = self._log.topic
         for queue in self._queues:
-            for stored in records_of(
-                self._store, self._log.topic, queue.queue_id, queue.read, queue.backlog_end
-            ):
+            number, damaged = queue.queue_id, partial(self._damaged, queue.queue_id)
+            for stored in records_of(self._store, topic, number, queue.read, queue.backlog_end, damaged):
                 self._take_record(queue, stored)
             queue.read = max(queue.read, queue.backlog_end)
-
-    def _find_owed(self, left: list[record.StoredMessage]) -> None:
-        """Find the pop checkpoints of messages that a kill left in a retry topic without their
-        acknowledgement. They get it in the first step, and do not come a second time."""
-        for queue in self._queues:
-            for held in list(queue.in_hand.values()):
-                key = held.checkpoint.key
-                retry = self._retry_topic(key)
-                if retry != left[0].topic:
-                    continue
-                for offset in held.left():
-                    result = self._store.reads.get(GetRequest(key.topic, key.queue_id, offset, 1))
-                    if result is None or result.status is not GetStatus.FOUND:
-                        continue
-                    popped = record.decode(result.body, check_crc=False)
-                    if popped.log_offset >= held.log_end:
-                        continue
-                    message = again(popped, retry, held.checkpoint)
-                    same = next((one for one in left if is_stored_as(message, one)), None)
-                    if same is not None:
-                        left.remove(same)
-                        held.mark(offset)
-                        self._owed.append((key, offset, queue.queue_id))
-                        if not left:
-                            return
 
     def _retry_topic(self, key: PopKey) -> str:
         """Return the topic in which messages of a pop checkpoint come again."""
@@ -293,40 +249,47 @@ class Revive:
             following = result.skipped_to(queue.read)
             if following is None:
                 self._retry_ms = now_ms + RETRY_MS
-            else:
-                queue.read = following
+                return
+            if result.status is GetStatus.MESSAGE_DAMAGED:
+                self._damaged(queue.queue_id, result.next_offset)
+            queue.read = following
             return
         for stored in record.decode_all(result.body, check_crc=False):
             self._take_record(queue, stored)
         queue.read = result.next_offset
 
-    def _take_record(self, queue: ReviveQueue, stored: record.StoredMessage) -> None:
-        tag = stored.tags
-        if tag == CHECKPOINT_TAG:
-            checkpoint = checkpoint_of(stored)
-            if checkpoint is None:
-                self.counts["invalid"] += 1
-            elif checkpoint.identity not in queue.remembered and not queue.holds(checkpoint):
-                queue.in_hand.pop(checkpoint.key, None)
-                held = queue.in_hand[checkpoint.key] = InHand(checkpoint, stored)
-                is_deleted = held.log_end < self._store.tombstones.before(checkpoint.key.topic)
-                if stored.queue_offset < queue.backlog_end and not is_deleted:
-                    self._log.in_flight.found(checkpoint, queue.queue_id)
-                heapq.heappush(queue.due, (checkpoint.revive_ms, stored.queue_offset, checkpoint.key))
-        elif tag in (ACK_TAG, BATCH_ACK_TAG):
-            self._take_ack(queue, stored)
-        else:
-            self.counts["invalid"] += 1
-        if properties.TIMER_OUT_MS in stored.properties:
-            delivered_ms = parse_long(stored.properties.get(properties.TIMER_DELIVER_MS)) or 0
-            queue.newest_ms = max(queue.newest_ms, delivered_ms)
+    def _damaged(self, queue_id: int, queue_offset: int) -> None:
+        self.counts["invalid"] += 1
+        self._skipped.damaged(self._log.topic, queue_id, queue_offset)
 
-    def _take_ack(self, queue: ReviveQueue, stored: record.StoredMessage) -> None:
+    def _take_record(self, queue: ReviveQueue, stored: record.StoredMessage) -> None:
         try:
-            ack = pop_records.decode_ack(stored.body)
-        except FormatError:
+            if stored.tags == CHECKPOINT_TAG:
+                self._take_checkpoint(queue, stored, read_checkpoint(stored))
+            else:
+                self._take_ack(queue, read_ack(stored))
+        except FormatError as error:
             self.counts["invalid"] += 1
+            self._skipped.invalid(stored, error)
+
+    def _take_checkpoint(
+        self, queue: ReviveQueue, stored: record.StoredMessage, checkpoint: PopCheckpoint
+    ) -> None:
+        if checkpoint.identity in queue.remembered or queue.holds(checkpoint):
             return
+        queue.remove(checkpoint.key)
+        is_of_other = self._others.has_popped(checkpoint.key, stored)
+        if is_of_other and queue.of_others >= MAX_OF_OTHERS:
+            self._give_up(queue, next(held for held in queue.in_hand.values() if held.is_of_other))
+        held = InHand(checkpoint, stored, is_of_other=is_of_other)
+        queue.add(held)
+        deleted_before = self._positions.deleted_before(checkpoint.key.group, checkpoint.key.topic)
+        if stored.queue_offset < queue.backlog_end and held.log_end >= deleted_before and not is_of_other:
+            self._log.in_flight.found(checkpoint, queue.queue_id)
+        due_ms = checkpoint.revive_ms + (OTHERS_GRACE_MS if is_of_other else 0)
+        heapq.heappush(queue.due, (due_ms, stored.queue_offset, checkpoint.key))
+
+    def _take_ack(self, queue: ReviveQueue, ack: PopAck) -> None:
         held = queue.in_hand.get(ack.key)
         if held is None:
             return  # it came too late, or its pop checkpoint was finished before
@@ -340,7 +303,7 @@ class Revive:
 
     def _finish(self, queue: ReviveQueue, held: InHand) -> None:
         key = held.checkpoint.key
-        del queue.in_hand[key]
+        queue.remove(key)
         self._log.in_flight.finished(key)
         if self._remembers(self._clock()):
             queue.remembered.add(held.checkpoint.identity)
@@ -354,20 +317,25 @@ class Revive:
             return False
         if queue.read < queue.backlog_end and len(queue.in_hand) < MAX_IN_HAND:
             return False  # its acknowledgements may be among the records of before the start
-        return due_ms + GRACE_MS <= queue.complete_ms or due_ms + LATER_MS < queue.newest_ms
+        # A record with a later delivery time is no proof: the timer may have enqueued an acknowledgement late
+        return due_ms + GRACE_MS <= queue.complete_ms
 
     def _revive_due(self, now_ms: int) -> None:
         left, size = MAX_REVIVED_PER_STEP, 0
         for queue in self._queues:
             while left > 0 and size < MAX_BYTES_PER_STEP and self._is_due(queue, now_ms):
                 held = queue.in_hand[queue.due[0][2]]
-                missing = self._missing(held.checkpoint.key)
+                missing = self._missing(held)
                 offsets = held.left()
                 if missing or not offsets:
                     self._drop(queue, held, offsets)
                     self._finish(queue, held)
                     continue
                 run = _run(offsets)
+                if held.is_of_other:
+                    self._read_elsewhere(queue, held, run, now_ms)
+                    left -= 1
+                    continue
                 result = self._store.reads.get(
                     GetRequest(held.checkpoint.key.topic, held.checkpoint.key.queue_id, run[0], len(run)),
                     partial(self._came, queue, held, run),
@@ -381,20 +349,51 @@ class Revive:
                 left -= max(1, result.count)
                 size += len(result.body)
 
+    def _read_elsewhere(self, queue: ReviveQueue, held: InHand, run: list[int], now_ms: int) -> None:
+        """Read messages of a pop checkpoint at its broker, and again later until it has given them."""
+        key = held.checkpoint.key
+        heapq.heapreplace(queue.due, (now_ms + OTHERS_RETRY_MS, held.at, key))
+        if self._others.is_too_old(held, now_ms):
+            self._give_up(queue, held)
+            return
+
+        def taken(fetched: Fetched) -> None:
+            if queue.in_hand.get(key) is not held:
+                return
+            now_ms = self._clock()
+            if fetched.found:
+                self._store_again(queue, held, fetched.found, now_ms)
+            self._drop(queue, held, fetched.gone)
+            if held.is_done:
+                self._finish(queue, held)
+            elif self._retry_ms <= now_ms:
+                heapq.heappush(queue.due, (now_ms - GRACE_MS, held.at, key))
+            self.on_ready()
+
+        self._others.read(held, run, taken)
+
+    def _give_up(self, queue: ReviveQueue, held: InHand) -> None:
+        """Let the messages that another broker has not given come no more."""
+        self._others.on_given_up(held.checkpoint.key)
+        self._drop(queue, held, held.left())
+        self._finish(queue, held)
+
     def _came(self, queue: ReviveQueue, held: InHand, run: list[int], result: GetResult) -> None:
         self._reading = False
         self._put_again(queue, held, run, result, self._clock())
         self.on_ready()
 
-    def _missing(self, key: PopKey) -> bool:
-        """True if the topic or the group of a pop checkpoint does not exist any more, or no group is given
-        messages of the topic."""
+    def _missing(self, held: InHand) -> bool:
+        """True if the topic or the group of a pop checkpoint was deleted, also if there is a new one of the
+        name, or no group is given messages of the topic."""
+        key = held.checkpoint.key
         topic = popped_topic(key.topic, key.group)
         return (
             self._topics.is_internal(topic)
             or self._topics.get(topic) is None
-            or self._topics.get(key.topic) is None
+            or (self._topics.get(key.topic) is None and not held.is_of_other)
             or self._groups.get(key.group) is None
+            or held.log_end < self._positions.deleted_before(key.group, key.topic)
         )
 
     def _put_again(

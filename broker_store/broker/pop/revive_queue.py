@@ -8,22 +8,26 @@ from typing import NamedTuple
 
 from broker_store.broker.pop.revive_log import LOG_END
 from broker_store.broker.timer_request import parse_long
-from broker_store.errors import FormatError
-from broker_store.formats import pop_records, record
-from broker_store.formats.pop_records import CHECKPOINT_TAG, PopCheckpoint, PopKey
+from broker_store.formats import record
+from broker_store.formats.pop_records import PopCheckpoint, PopKey
+
+_NO_END = 1 << 63
 
 
 class InHand:
     """A pop checkpoint that is not finished. `at` is its place in the revive log, bits of `acked` are set for
-    messages that do not come again. Its messages lie before `log_end` in the log."""
+    messages that do not come again. Its messages lie before `log_end` in the log. Those of another broker are
+    read there: `is_fetching` meanwhile."""
 
-    __slots__ = ("acked", "at", "checkpoint", "log_end")
+    __slots__ = ("acked", "at", "checkpoint", "is_fetching", "is_of_other", "log_end")
 
-    def __init__(self, checkpoint: PopCheckpoint, stored: record.StoredMessage):
+    def __init__(self, checkpoint: PopCheckpoint, stored: record.StoredMessage, *, is_of_other: bool = False):
         self.checkpoint, self.at = checkpoint, stored.queue_offset
         self.acked = checkpoint.acked
+        self.is_of_other, self.is_fetching = is_of_other, False
         # Without the property: the timer delivered the record after the pop.
-        self.log_end = parse_long(stored.properties.get(LOG_END)) or stored.log_offset
+        own_end = parse_long(stored.properties.get(LOG_END)) or stored.log_offset
+        self.log_end = _NO_END if is_of_other else own_end
 
     @property
     def is_done(self) -> bool:
@@ -49,12 +53,23 @@ class ReviveQueue:
     read: int = 0
     finished: int = -1
     backlog_end: int = 0  # the end of the queue at the start
-    newest_ms: int = 0  # the latest time of what the timer delivered and was read
     complete_ms: int = 0  # all records of before are read
     put_end: int = 0  # log offset after what was stored last for this queue
     in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
+    of_others: int = 0  # of them
     due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
     remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
+
+    def add(self, held: InHand) -> None:
+        """Take a pop checkpoint in hand."""
+        self.in_hand[held.checkpoint.key] = held
+        self.of_others += held.is_of_other
+
+    def remove(self, key: PopKey) -> None:
+        """Let go of a pop checkpoint, if it is in hand."""
+        held = self.in_hand.pop(key, None)
+        if held is not None:
+            self.of_others -= held.is_of_other
 
     def holds(self, checkpoint: PopCheckpoint) -> bool:
         """True if a pop checkpoint is in hand already: the timer delivered it twice."""
@@ -102,12 +117,3 @@ class Revived(NamedTuple):
     messages: int
     size: int
     log_end: int
-
-
-def checkpoint_of(stored: record.StoredMessage) -> PopCheckpoint | None:
-    if stored.tags != CHECKPOINT_TAG:
-        return None
-    try:
-        return pop_records.decode_checkpoint(stored.body)
-    except FormatError:
-        return None

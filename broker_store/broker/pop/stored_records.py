@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import record
@@ -16,15 +16,22 @@ MAX_UNSAVED_MS = 600_000
 
 
 def records_of(
-    store: Store, topic: str, queue_id: int, begin: int, end: int
+    store: Store,
+    topic: str,
+    queue_id: int,
+    begin: int,
+    end: int,
+    damaged: Callable[[int], None] = lambda queue_offset: None,
 ) -> Iterator[record.StoredMessage]:
     """Yield the records of a queue from queue offset `begin` to before `end`, without those that are gone or
-    damaged. Any thread but the loop's."""
+    damaged. `damaged(queue offset)` is called for the latter. Any thread but the loop's."""
     while begin < end:
         result = store.reads.get(GetRequest(topic, queue_id, begin, min(_READ_AT_ONCE, end - begin)))
         assert result is not None  # without a function to call, it waits for the disk
         if result.status is GetStatus.FOUND:
             yield from record.decode_all(result.body, check_crc=False)
+        elif result.status is GetStatus.MESSAGE_DAMAGED:
+            damaged(result.next_offset)
         begin = max(begin + 1, result.next_offset)
 
 

@@ -64,9 +64,10 @@ class Usage(NamedTuple):
 
 
 class Disk:
-    """Names and bytes of one file system. Stateless; every method may raise StoreError or DiskFullError."""
+    """Names and bytes of one file system. Every method may raise StoreError or DiskFullError."""
 
     is_inspecting = False  # True: nothing on the disk is changed
+    kept_maps = 0  # up to so many mapped files a start keeps the maps that it made (`MappedFile.mapped`)
 
     def make_directory(self, path: Path, *, sync: bool = True) -> None:
         """Make a directory with its parents; each new name is synced into the directory above, unless the
@@ -454,10 +455,8 @@ class Disk:
             raise store_error(error, "mapping", path) from error
         try:
             beyond = ctypes.c_ubyte(1)
-            given = (
-                LIBC.mincore(address + pages * PAGE + BEYOND_END - PAGE, PAGE, ctypes.addressof(beyond)) == 0
-                and not beyond.value & 1
-            )
+            last = address + pages * PAGE + BEYOND_END - PAGE
+            given = LIBC.mincore(last, PAGE, ctypes.addressof(beyond)) == 0 and not beyond.value & 1
             if not given or not ask_pages_at(
                 address, pages * PAGE, ctypes.addressof(ctypes.c_char.from_buffer(answers))
             ):
@@ -466,11 +465,15 @@ class Disk:
         finally:
             LIBC.munmap(address, pages * PAGE + BEYOND_END)
 
+    def mapped_files(self) -> int:
+        """Return how many files this process has mapped."""
+        return mapped_files()
+
     def spare_maps(self) -> int:
         """Return how many files of new queues this process may still map.
 
-        An eighth of the maps that the system allows a process (Linux: `vm.max_map_count`) is reserved for the
-        log, the index, files of existing queues, and thread stacks, without which the process could not stop.
+        An eighth of the maps that the system allows (Linux: `vm.max_map_count`) is reserved for the log, the
+        index, files of existing queues, and thread stacks, without which the process could not stop.
         """
         return max_maps() * 7 // 8 - mapped_files()
 

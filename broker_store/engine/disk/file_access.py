@@ -48,6 +48,19 @@ class Reader:
             raise store_error(error, f"reading at {offset}", self.path) from error
         return done
 
+    def send(self, socket: int, offset: int, length: int) -> int:
+        """Send bytes to a socket (its descriptor) without a copy in this process; return how many it took, 0
+        if it takes none now. Raises StoreError for the file, ConnectionError and TimeoutError for the
+        socket."""
+        try:
+            return os.sendfile(socket, self._descriptor, offset, length)
+        except BlockingIOError:
+            return 0
+        except (ConnectionError, TimeoutError):
+            raise
+        except OSError as error:
+            raise store_error(error, f"sending from {offset}", self.path) from error
+
     @property
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size

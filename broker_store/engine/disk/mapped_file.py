@@ -9,7 +9,8 @@ A sequence (commit log, one consume queue) is named by start offsets of 20 digit
 
 from __future__ import annotations
 
-from collections.abc import Container
+import contextlib
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,27 +32,31 @@ class MappedFile:
     """`base` is the offset of its first byte in the sequence; all positions are relative to the file."""
 
     __slots__ = (
+        "_directory",
         "_residency",
         "allocated",
         "base",
         "disk",
         "flushed",
-        "path",
         "populated",
         "region",
         "size",
         "wrote",
     )
 
-    def __init__(self, disk: Disk, path: Path, base: int, size: int, region: Region | None):
-        self.disk, self.path, self.base, self.size, self.region = disk, path, base, size, region
+    def __init__(self, disk: Disk, directory: str, base: int, size: int, region: Region | None):
+        self.disk, self.base, self.size, self.region = disk, base, size, region
+        self._directory = directory  # one text for all files of it: a Path takes 300 bytes
         self.wrote = self.flushed = self.allocated = self.populated = 0
         self._residency: Residency | None = None
 
     @classmethod
     def create(cls, disk: Disk, directory: Path, base: int, size: int) -> MappedFile:
-        path = directory / file_name(base)
-        return cls(disk, path, base, size, disk.create_region(path, size))
+        return cls(disk, str(directory), base, size, disk.create_region(directory / file_name(base), size))
+
+    @property
+    def path(self) -> Path:
+        return Path(self._directory, file_name(self.base))
 
     @property
     def end(self) -> int:
@@ -84,6 +89,18 @@ class MappedFile:
     def unmap(self) -> None:
         if self.region is not None:
             self.release_map().close()
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[Region]:
+        """Give the map for the time of a block. A file that was not mapped before it is unmapped again where
+        more than `Disk.kept_maps` files are mapped. For steps that go through many files: each map takes
+        memory (`engine/queue/queue_maps.py`)."""
+        was_mapped = self.region is not None
+        try:
+            yield self.map()
+        finally:
+            if not was_mapped and self.disk.mapped_files() > self.disk.kept_maps:
+                self.unmap()
 
     def own(self) -> None:
         """Give the file bytes of its own before it is written, where a backup shares them (`Disk.own`). Its
@@ -145,6 +162,7 @@ def load_up_to_hole(
     Files of `leave_out` count as gone.
     """
     files: list[MappedFile] = []
+    text = str(directory)
     names = [
         name
         for name in disk.list_names(directory)
@@ -198,7 +216,7 @@ def load_up_to_hole(
                 file=str(path),
                 advice=f"Set {setting} to the file size this store was written with.",
             )
-        file = MappedFile(disk, path, base, size, None)
+        file = MappedFile(disk, text, base, size, None)
         file.wrote = file.flushed = file.allocated = size
         files.append(file)
     return files, None

@@ -79,6 +79,13 @@ class Region:
             raise IndexError(f"{self.path}: [{offset}, {offset + len(data)}) is not in {self.size} bytes")
         ctypes.memmove(self.address + offset, data, len(data))
 
+    def copy_in(self, offset: int, address: int, length: int) -> None:
+        """Copy `length` bytes of memory at `address` to `offset`, where blocks are allocated. The interpreter
+        lock is released meanwhile."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise IndexError(f"{self.path}: [{offset}, {offset + length}) is not in {self.size} bytes")
+        ctypes.memmove(self.address + offset, address, length)
+
     def allocate(self, offset: int, length: int) -> None:
         """Give [offset, offset + length) disk blocks, cut at the region's end. Raises DiskFullError."""
         length = min(length, self.size - offset)

@@ -25,7 +25,8 @@ What happens to a record, and which thread does it:
     wrote         LOG_BASE + LOG_AT: the record is in the map, its length was written last
     flushed       `CommitLog.flushed`: its bytes are on the disk
     confirmed     CONFIRMED: readers may see it. A kill of the process loses nothing that was written, a power
-                  cut nothing that was flushed (docs/durability.md section 2)
+                  cut nothing that was flushed (docs/durability.md section 2). With a pool of buffers a kill
+                  loses what is not committed, and that is not confirmed (log/committer.py)
     dispatched    its unit and its index entries are written
 
 Loop thread. The kernel leaves the result of each message in its row.
@@ -67,9 +68,16 @@ from broker_store.engine.log.write_path import (
     MeasuredGroup,
     WritePath,
 )
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
-from broker_store.errors import DiskFullError, MapLimitError, NameError_, StoreError, SyncError
+from broker_store.errors import (
+    DiskFullError,
+    MapLimitError,
+    NameError_,
+    NoBufferError,
+    StoreError,
+    SyncError,
+)
 from broker_store.formats import names, record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import append_group, append_on, record_offsets
@@ -94,12 +102,14 @@ class NewFiles:
     """Until when puts may create the files of queues that have none: each takes up to a millisecond of the
     caller's thread.
 
-    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. `put_off` counts them since
-    the start.
+    From `until_s` on (`WritePath.seconds`) messages of such queues are PUT_OFF. So are those of queues that
+    are not mapped, while as many files are mapped as may be (`engine/queue/queue_maps.py`). `put_off` counts
+    them since the start.
     """
 
     until_s: float = math.inf
     put_off: int = 0
+    waits_for_sync: bool = False  # true for a group of which messages were put off until others are synced
 
 
 class Appender:
@@ -163,6 +173,17 @@ class Appender:
         self._store_host = (bytes(host[0]), int(host[1]))
         self._view[c.STORE_HOST] = id(self._store_host)
 
+    def confirm_later(self) -> None:
+        """Leave it to `Confirmation` to confirm and dispatch what is appended from now on."""
+        self._syncs_first = True
+        self._view[c.SYNC_FIRST] = 1
+
+    def confirm_at_once(self) -> None:
+        """Take back `confirm_later`: what is appended is confirmed in the same turn, with SYNC_FLUSH after
+        its sync."""
+        self._syncs_first = self._settings.flush_disk_type == "SYNC_FLUSH"
+        self._view[c.SYNC_FIRST] = int(self._syncs_first)
+
     # Putting --------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
@@ -201,11 +222,11 @@ class Appender:
         log_offset, queue_offset, size, records, status = RESULT(self._row_bytes, RESULT_AT)
         if status:
             return PutResult(STATUS[status])
-        file = self._log.file_at(log_offset)
-        assert file is not None  # the batch was appended there
         if records > len(self._offsets.array):
             self._offsets = Words(records)
-        record_offsets(file.address + log_offset - file.base, size, log_offset, self._offsets.address)
+        # Where the kernel appended it: in the map, or in a buffer of the pool
+        address = self._view[c.LOG_ADDRESS] + log_offset - self._view[c.LOG_BASE]
+        record_offsets(address, size, log_offset, self._offsets.address)
         log_offsets = tuple(self._offsets.array[:records].tolist())
         return PutResult(OK, log_offset, queue_offset, now_ms, log_offset + size, records, log_offsets)
 
@@ -373,6 +394,19 @@ class Appender:
         self._context.topics[topic].row[c.T_TAKES] = 1
         return True
 
+    def _may_map(self) -> bool:
+        """Return whether a queue's file may be mapped now; False for a group that can wait until other queues
+        are on the disk, and then are unmapped for it."""
+        files, maps = self.new_files, self._queues.maps
+        if maps.make_room():
+            return True
+        if files.until_s == math.inf:
+            return True
+        if not files.waits_for_sync and maps.waits_for_sync:
+            files.waits_for_sync = True
+            self._host.sync_queues()
+        return not files.waits_for_sync
+
     def _make_room(self, stopped: int, messages: tuple[Message, ...]) -> None:
         """Supply what the row that stopped the kernel lacks, or refuse the row."""
         view = self._view
@@ -394,6 +428,10 @@ class Appender:
                     self.new_files.put_off += 1
                     self._refuse(row, number, PutStatus.PUT_OFF)
                     return
+                if not queue.is_mapped and not self._may_map():
+                    self.new_files.put_off += 1
+                    self._refuse(row, number, PutStatus.PUT_OFF)
+                    return
                 if not queue.files and queue.disk.spare_maps() <= 0:
                     raise MapLimitError(
                         "so many files are mapped that a queue without one gets no message; delete "
@@ -410,6 +448,9 @@ class Appender:
             self._host.set_flag("no_room", str(error))
         except MapLimitError as error:
             self._host.set_flag("map_limit", str(error))
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        except NoBufferError as error:
+            self._host.set_flag("no_buffer", str(error))
             status = PutStatus.CREATE_MAPPED_FILE_FAILED
         except SyncError as error:
             self._host.sync_failed(str(error))

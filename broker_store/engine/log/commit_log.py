@@ -11,18 +11,32 @@ same itself, under the same lock. Nothing is written beyond the blocks: a full d
 there (`engine/disk/region.py`).
 
 A record never spans files: the last bytes of a file are a blank (docs/spec/store-format.md section 2.5).
+
+With a pool of buffers (`take_pool`) the kernel appends to a buffer in place of the map, and `commit` copies
+it to the file. Then `committed` is a position of its own between `flushed` and `wrote`:
+
+    flushed         committed            wrote
+    |---------------|--------------------|
+    | in the file   | in a buffer: zero  |
+    |               | in the file        |
+
+All that reads files, sends them or syncs them goes up to `committed`; without a pool it equals `wrote`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
+from broker_store.engine.disk.buffer import Buffer
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.mapped_file import MappedFile, is_expired_name, load_up_to_hole
 from broker_store.engine.disk.region import Region
+from broker_store.engine.log.buffer_pool import BufferPool
 from broker_store.engine.rows import Words, WriterContext
+from broker_store.errors import NoBufferError
 from broker_store.formats import record
 from broker_store.kernels import context as c
 from broker_store.kernels.append import write_blank
@@ -36,9 +50,18 @@ SYNCED_POPULATE_STEP = 256 << 10
 _ROOM_FOR_BLANK = 8
 
 
+@dataclass(slots=True)
+class _Borrowed:
+    """A buffer of the pool that a log file has. What lies from `end` of the file on is zero, and not copied:
+    the rest of a blank."""
+
+    buffer: Buffer
+    end: int
+
+
 class CommitLog:
-    """Files and positions of the log. Loop thread only, except `prepare`, which the preallocator calls, and
-    `sync`.
+    """Files and positions of the log. Loop thread only, except `prepare`, which the preallocator calls,
+    `commit` and `sync`.
 
     `is_sync`: the log is synced after each group of appends (SYNC_FLUSH), so a sync must write little more
     than the group.
@@ -67,6 +90,13 @@ class CommitLog:
         # One thread syncs at a time. A file that is synced to its end may be unmapped at once, and a second
         # sync of the same range, begun before that, would find no map there.
         self._syncing = threading.Lock()
+        # The pool of buffers, None without one; set before there are other threads
+        self._pool: BufferPool | None = None
+        # By base of the file. Added by the loop, taken out by `commit` when a full file is complete
+        self._borrowed: dict[int, _Borrowed] = {}
+        # Log offset up to which all is in the files. Written under `_committing`; it only goes up
+        self._committed = 0
+        self._committing = threading.Lock()
         # By file number, for the kernels that read. Written by the loop
         self._maps, self._residency = Words(16), Words(16)
         context.view[c.LOG_FILE_BYTES] = file_size
@@ -85,6 +115,24 @@ class CommitLog:
         view = self._context.view
         return view[c.LOG_BASE] + view[c.LOG_AT]
 
+    @property
+    def committed(self) -> int:
+        """The log offset up to which all is in the files, and may be read, sent and synced. Any thread."""
+        return self.wrote if self._pool is None else self._committed
+
+    def appended(self, offset: int, length: int) -> bytes:
+        """Return bytes between log offset `offset` and `wrote`, of one file that is mapped, also if they are
+        in a buffer. The loop's thread."""
+        file = self.file_holding(offset)
+        borrowed = self._borrowed.get(file.base)
+        memory = file.map() if borrowed is None or offset < self._committed else borrowed.buffer
+        return memory.read(offset - file.base, length)
+
+    @property
+    def available_buffers(self) -> int | None:
+        """How many buffers of the pool are free; None without a pool."""
+        return None if self._pool is None else self._pool.available
+
     def stored_ms(self, offset: int) -> int | None:
         """Return the store time in ms of the first record at or after log offset `offset`, where one or a
         blank begins; None in a file that is not mapped.
@@ -96,7 +144,7 @@ class CommitLog:
         if file is None or file.region is None:
             return None
         at = offset - file.base
-        raw = file.region.read(at, min(record.MIN_RECORD, file.size - at))
+        raw = self.appended(offset, min(record.MIN_RECORD, file.size - at))
         if not record.read_head(raw).is_record:
             return self.stored_ms(file.end)  # a blank
         (sys_flag,) = record.SYS_FLAG.unpack(raw, record.SYS_FLAG_AT)
@@ -151,6 +199,11 @@ class CommitLog:
         self._fault_singly(file)
         self._enter(file, file.wrote)
 
+    def take_pool(self, pool: BufferPool) -> None:
+        """Append to buffers of `pool` from now on. Before there are other threads."""
+        self._pool, self._committed = pool, self.wrote
+        self._enter(self.current, self._context.view[c.LOG_AT])
+
     def leave_unsynced(self, offset: int) -> None:
         """Count nothing from log offset `offset` on as flushed, after a crash."""
         self.flushed = offset
@@ -187,10 +240,15 @@ class CommitLog:
         view = self._context.view
         self.current = file
         file.populated = max(file.populated, at)
-        view[c.LOG_ADDRESS] = file.address
-        view[c.LOG_BASE] = file.base
+        buffer = None if self._pool is None else self._pool.borrow()
+        if buffer is not None:
+            self._borrowed[file.base] = _Borrowed(buffer, file.size)
+        view[c.LOG_ADDRESS] = file.address if buffer is None else buffer.address
         view[c.LOG_SIZE] = file.size
         view[c.LOG_ALLOCATED] = file.allocated
+        # No call between these two: other threads add them (`wrote`), and the interpreter changes threads
+        # only at calls and jumps.
+        view[c.LOG_BASE] = file.base
         view[c.LOG_AT] = at
         self._publish_files()
 
@@ -206,15 +264,49 @@ class CommitLog:
             view[c.LOG_ALLOCATED] = self.current.allocated
 
     def roll(self) -> None:
-        """Close the current file with a blank and go on in the next. Raises DiskFullError before any byte is
-        written."""
-        with self._guard:
-            following, self.prepared = self.prepared, None
-            if following is None:
-                following = self._create(self.current.end)
+        """Close the current file with a blank and go on in the next. Raises DiskFullError and NoBufferError
+        before any byte is written."""
+        pool = self._pool
+        if pool is not None and pool.fails_fast and not pool.available:
+            raise NoBufferError(
+                f"the {pool.count} buffers of the transient store pool (transientStorePoolSize) hold what is "
+                f"not in its files yet, so no further log file is begun"
+            )
+        following = self._take_next()
         view = self._context.view
         at = view[c.LOG_AT]
-        write_blank(self.current.address + at, self.file_size - at)
+        write_blank(view[c.LOG_ADDRESS] + at, self.file_size - at)
+        borrowed = self._borrowed.get(self.current.base)
+        if borrowed is not None:
+            borrowed.end = at + record.BLANK_BYTES
+        self._go_on_in(following)
+
+    def enter_next(self) -> None:
+        """Go on in the next file after one that is full to its last byte (a copied blank closed it). Raises
+        DiskFullError."""
+        self._go_on_in(self._take_next())
+
+    def begin_at(self, offset: int) -> None:
+        """Begin an empty log at log offset `offset`, a multiple of the file size. Raises StoreError."""
+        if offset == self.minimum:
+            return
+        file = self._create(offset)
+        with self._guard:
+            gone = [*self.files, *filter(None, [self.prepared])]
+            self.prepared, self.files[:] = None, [file]
+        self.flushed = offset
+        self._enter(file, 0)
+        for old in gone:
+            old.unmap()
+            self.disk.unlink(old.path)
+        self.disk.sync_directory(self.directory)
+
+    def _take_next(self) -> MappedFile:
+        with self._guard:
+            following, self.prepared = self.prepared, None
+            return self._create(self.current.end) if following is None else following
+
+    def _go_on_in(self, following: MappedFile) -> None:
         self.current.wrote = self.file_size
         self.files.append(following)
         self._enter(following, 0)
@@ -234,7 +326,7 @@ class CommitLog:
                     file.allocate(file.allocated + self._stride)
                     view[c.LOG_ALLOCATED] = file.allocated
             did = True
-        if self._populate(file, at, at + POPULATE_AHEAD):
+        if self._populate_writer(file, at):
             did = True
         if self.prepared is None and at > file.size // 2:
             # Under the guard: a writer that reaches the end meanwhile waits for this file instead of making
@@ -243,6 +335,8 @@ class CommitLog:
                 if file is self.current and self.prepared is None:
                     self.prepared = self._create(file.end)
             did = True
+        if self._pool is not None:
+            return did  # the writer touches no page of the next file
         following = self.prepared
         # Pages of the next file are touched now, a step at a time: all at once, after the roll, they would
         # delay the syncs.
@@ -251,6 +345,19 @@ class CommitLog:
         ):
             did = True
         return did
+
+    def _populate_writer(self, file: MappedFile, at: int) -> bool:
+        """Touch the next step of the pages that the writer comes to: of the file, or of its buffer."""
+        borrowed = self._borrowed.get(file.base)
+        if borrowed is None:
+            return self._populate(file, at, at + POPULATE_AHEAD)
+        buffer = borrowed.buffer
+        start, end = max(at, buffer.populated), min(at + POPULATE_AHEAD, buffer.size)
+        if start >= end or (end - start < POPULATE_STEP and end < buffer.size):
+            return False
+        buffer.populated = min(end, start + POPULATE_STEP)
+        buffer.populate(start, buffer.populated - start)
+        return True
 
     def _populate(self, file: MappedFile, at: int, ahead: int) -> bool:
         """Touch the next step of pages between `at` and `ahead`, as far as there are blocks; return False
@@ -263,11 +370,35 @@ class CommitLog:
         file.map().populate(start, file.populated - start)
         return True
 
-    # Syncing --------------------------------------------------------------------------------------
+    # Committing and syncing ------------------------------------------------------------------------
+
+    def commit(self, to: int) -> None:
+        """Copy what is appended below log offset `to` from its buffers to the files, and give back the
+        buffers of files that are complete. Any thread: it waits for a commit in another thread."""
+        if self._pool is None:
+            return
+        with self._committing:
+            if to <= self._committed:
+                return  # another thread committed more since `to` was read
+            for file in list(self.files):
+                if file.end <= self._committed:
+                    continue
+                if file.base >= to:
+                    break
+                borrowed, end = self._borrowed.get(file.base), min(to, file.end)
+                if borrowed is not None:
+                    begin, stop = self._committed - file.base, min(end - file.base, borrowed.end)
+                    if stop > begin:
+                        file.map().copy_in(begin, borrowed.buffer.address + begin, stop - begin)
+                self._committed = end
+                if borrowed is not None and end == file.end:
+                    del self._borrowed[file.base]
+                    self._pool.give_back(borrowed.buffer)
 
     def sync(self, to: int) -> None:
-        """Sync the log up to log offset `to`, file by file. Any thread: it waits for a sync in another
-        thread. Raises SyncError."""
+        """Commit and sync the log up to log offset `to`, file by file. Any thread: it waits for a sync in
+        another thread. Raises SyncError."""
+        self.commit(to)
         with self._syncing:
             for file in list(self.files):
                 if file.end <= self.flushed:
@@ -324,3 +455,6 @@ class CommitLog:
         self._publish_files()
         if self.prepared is not None:
             self.prepared.unmap()
+        if self._pool is not None:
+            self._borrowed.clear()
+            self._pool.close()

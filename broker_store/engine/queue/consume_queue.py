@@ -10,18 +10,18 @@ written stays mapped; older files are read by position.
 
 from __future__ import annotations
 
-import bisect
-from collections import Counter
+import threading
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.mapped_file import QUEUE_SIZE, Hole, MappedFile, load_up_to_hole
-from broker_store.engine.rows import Row, WriterContext
+from broker_store.engine.queue.queue_maps import QueueMaps
+from broker_store.engine.rows import Row
 from broker_store.engine.start.ends import FileEnd
 from broker_store.errors import DamagedStoreError, StoreError
-from broker_store.formats import names, queue_unit
-from broker_store.formats.topics import SCHEDULE_TOPIC
+from broker_store.formats import queue_unit
 from broker_store.kernels import context as c
 
 UNIT = queue_unit.SIZE
@@ -30,24 +30,76 @@ _MAX_STRIDE = 1 << 20
 MAX_QUEUE_ID = 65535
 
 
+class _NoFiles(dict[int, Any]):
+    """The empty table that all queues without entries share."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: int, value: object) -> None:
+        raise TypeError("this table belongs to all queues")
+
+
+NO_FILES = _NoFiles()
+_noting_damage = threading.Lock()
+
+
 class ConsumeQueue:
     """One queue. Positions are unit numbers, which are queue offsets."""
 
-    def __init__(self, disk: Disk, directory: Path, topic: str, queue_id: int, file_size: int, row: Row):
-        self.disk, self.directory, self.topic, self.queue_id, self.row = disk, directory, topic, queue_id, row
+    # A broker may have 100,000 queues: each takes about 1 KiB in all.
+    __slots__ = (
+        "_has_new_directory",
+        "_is_syncing",
+        "_maps",
+        "_new_names",
+        "_root",
+        "_stride",
+        "closed",
+        "damaged",
+        "disk",
+        "file_size",
+        "files",
+        "hole",
+        "queue_id",
+        "read_file",
+        "row",
+        "topic",
+        "unproved",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        row: Row,
+        maps: QueueMaps,
+    ):
+        self.disk, self.topic, self.queue_id, self.row, self._maps = disk, topic, queue_id, row, maps
+        self._root = root  # of all queues: a path of each would take 300 bytes
         self.file_size = file_size
-        self.units_per_file = file_size // UNIT
         self.files: list[MappedFile] = []
         self.hole: Hole | None = None  # found by `load`
         self.read_file: MappedFile | None = None  # the file that the row's Q_READ words describe
         # By base: files that were not compared with their recorded sums yet (`engine/start/unproved.py`)
-        self.unproved: dict[int, FileEnd] = {}
+        self.unproved: dict[int, FileEnd] = NO_FILES
         # By base: files that are not as recorded, and where their last record ends in the log
-        self.damaged: dict[int, int] = {}
+        self.damaged: dict[int, int] = NO_FILES
         self.closed = False
         self._new_names = False
         self._has_new_directory = False
+        self._is_syncing = False
         self._stride = _MIN_STRIDE
+
+    @property
+    def directory(self) -> Path:
+        return self._root / self.topic / str(self.queue_id)
+
+    @property
+    def units_per_file(self) -> int:
+        return self.file_size // UNIT
 
     @property
     def maximum(self) -> int:
@@ -135,6 +187,9 @@ class ConsumeQueue:
 
     def _enter(self, file: MappedFile) -> None:
         """Let the dispatch kernel write into `file`, up to its blocks."""
+        if file.region is None:
+            self._maps.make_room()
+            file.map().fault_singly()
         self.row[c.Q_FILE_ADDRESS] = file.address
         self.row[c.Q_FILE_FIRST] = file.base // UNIT
         self.row[c.Q_FILE_END] = min(file.end // UNIT, self.row[c.Q_APPEND_LIMIT])
@@ -142,15 +197,16 @@ class ConsumeQueue:
     def give_room(self, units: int) -> None:
         """Allocate blocks for `units` units after Q_NEXT. Raises DiskFullError; the limit is then
         unchanged."""
-        needed = self.row[c.Q_NEXT] + units
-        while self.row[c.Q_APPEND_LIMIT] < needed:
-            limit = self.row[c.Q_APPEND_LIMIT]
+        row = self.row
+        needed = row[c.Q_NEXT] + units
+        while row[c.Q_APPEND_LIMIT] < needed:
+            limit = row[c.Q_APPEND_LIMIT]
             file = self.file_of(limit)
             if file is None:
                 if not self.files:
                     # The names are synced with the first units: here a thousand new queues would wait for two
                     # thousand syncs.
-                    self.disk.make_directory(self.directory.parent.parent)
+                    self.disk.make_directory(self._root)
                     self.disk.make_directory(self.directory, sync=False)
                     self._has_new_directory = True
                 base = limit // self.units_per_file * self.file_size
@@ -160,11 +216,14 @@ class ConsumeQueue:
                 file.map().fault_singly()
                 self.files.append(file)
                 self._new_names = True
-            at = limit * UNIT - file.base
-            file.allocated = max(file.allocated, at)
-            file.allocate(min(file.size, at + max(self._stride, (needed - limit) * UNIT)))
-            self._stride = min(2 * self._stride, _MAX_STRIDE)
-            self.row[c.Q_APPEND_LIMIT] = (file.base + file.allocated) // UNIT
+            file.allocated = max(file.allocated, limit * UNIT - file.base)
+            wanted = min(file.size, needed * UNIT - file.base)
+            if file.allocated < wanted:  # else it was unmapped, and has its blocks
+                file.allocate(min(file.size, max(wanted, file.allocated + self._stride)))
+                self._stride = min(2 * self._stride, _MAX_STRIDE)
+            row[c.Q_APPEND_LIMIT] = (file.base + file.allocated) // UNIT
+        if row[c.Q_FILE_ADDRESS] == 0 and row[c.Q_NEXT] == row[c.Q_DISPATCHED]:
+            self._enter(self.file_holding(row[c.Q_NEXT]))  # so the dispatch kernel need not stop for it
 
     def advance(self) -> None:
         """Enter the file of the next unit: the dispatch kernel reached the end of the current one."""
@@ -216,11 +275,26 @@ class ConsumeQueue:
             )
         return raw
 
+    def keep_unproved(self, unit: int) -> None:
+        """Keep of the files that were not compared those whose units all lie before `unit`. For a start."""
+        self.unproved = {
+            base: end for base, end in self.unproved.items() if end.following <= unit
+        } or NO_FILES
+
+    def note_damaged(self, base: int, log_end: int) -> None:
+        """Count a file as not as recorded; its last record ends at `log_end`. Any thread."""
+        with _noting_damage:
+            if self.damaged is NO_FILES:
+                self.damaged = {}
+            self.damaged[base] = log_end
+
     def enter_for_reading(self, unit: int) -> bool:
         """Let the read kernel find the units of the file that holds `unit`. Return False when there is no
-        such file, or it is not known to be as recorded. Loop thread."""
+        such file, it is not known to be as recorded, or too many are mapped. Loop thread."""
         file = self.file_of(unit)
         if file is None or file.base in self.unproved or file.base in self.damaged:
+            return False
+        if file.region is None and not self._maps.make_room():
             return False
         self.row[c.Q_READ_ADDRESS] = file.address
         self.row[c.Q_READ_FIRST] = file.base // UNIT
@@ -234,10 +308,12 @@ class ConsumeQueue:
         return queue_unit.decode(raw) if len(raw) == UNIT else None
 
     def unit_in_files(self, number: int) -> queue_unit.QueueUnit | None:
-        """Return the unit at a number's place, also after the maximum; None without a file. For recovery: it
-        maps the file."""
+        """Return the unit at a number's place, also after the maximum; None without a file. For recovery."""
         file = self.file_of(number)
-        return None if file is None else queue_unit.decode(file.map().read(number * UNIT - file.base, UNIT))
+        if file is None:
+            return None
+        with file.mapped() as region:
+            return queue_unit.decode(region.read(number * UNIT - file.base, UNIT))
 
     # Syncing and cleaning -------------------------------------------------------------------------
 
@@ -246,17 +322,26 @@ class ConsumeQueue:
         """True if a file was filled since the last sync."""
         return self.maximum // self.units_per_file > self.flushed_units // self.units_per_file
 
+    def leave_names_to_file_system(self) -> None:
+        """Leave the names of new files and directories to a sync of the file system that follows. Called in
+        the flusher's thread: a name that the loop makes meanwhile is synced by the next `sync`."""
+        self._new_names = self._has_new_directory = False
+
     def sync(self) -> bool:
         """Sync all units dispatched so far; return False when there were none. Raises SyncError.
 
         Called in the flusher's thread. If the loop deletes the topic meanwhile, there is nothing to sync.
         """
+        self._is_syncing = True  # before the positions are read: see `is_idle`
         try:
             return self._sync()
         except StoreError:
             if self.closed:
                 return False
             raise
+        finally:
+            self._is_syncing = False
+            self._maps.note_synced()
 
     def _sync(self) -> bool:
         to = self.maximum
@@ -271,11 +356,12 @@ class ConsumeQueue:
             file.sync(min(to * UNIT, file.end) - file.base, through_end=was_left)
         if self._new_names:
             self._new_names = False
+            directory = self.directory
             if was_left or self._has_new_directory:
                 self._has_new_directory = False
-                self.disk.sync_directory(self.directory.parent.parent)
-                self.disk.sync_directory(self.directory.parent)
-            self.disk.sync_directory(self.directory)
+                self.disk.sync_directory(self._root)
+                self.disk.sync_directory(directory.parent)
+            self.disk.sync_directory(directory)
         self.flushed_units = to
         return True
 
@@ -285,6 +371,34 @@ class ConsumeQueue:
             mapped = file.region is not None and file.flushed == file.size
             if mapped and file.address != self.row[c.Q_FILE_ADDRESS]:
                 self._unmap(file)
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the file of the next unit is mapped."""
+        return bool(self.files) and self.files[-1].region is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if all units are on the disk and nothing is under way: the files may be unmapped. Loop thread.
+
+        A sync that begins after this finds nothing to sync, as only the loop adds units.
+        """
+        row = self.row
+        return (
+            not self._is_syncing
+            and row[c.Q_NEXT] == row[c.Q_DISPATCHED] == row[c.Q_FLUSHED]
+            and row[c.Q_LEFT] == 0
+        )
+
+    def unmap_idle(self) -> None:
+        """Unmap the files of an idle queue. Its next message stops the append kernel, which maps the last one
+        again; pages of its units are asked about before they are read. Loop thread."""
+        row = self.row
+        row[c.Q_FILE_ADDRESS] = row[c.Q_FILE_FIRST] = row[c.Q_FILE_END] = 0
+        row[c.Q_APPEND_LIMIT] = row[c.Q_NEXT]
+        row[c.Q_HOT] = row[c.Q_DISPATCHED]
+        for file in self.files:
+            self._unmap(file)
 
     def _unmap(self, file: MappedFile) -> None:
         if file is self.read_file:
@@ -344,119 +458,6 @@ class ConsumeQueue:
         self.closed = True
         for file in self.files:
             self._unmap(file)
-
-
-class ConsumeQueues:
-    """All queues by topic and id; it owns their rows."""
-
-    def __init__(self, disk: Disk, directory: Path, file_size: int, context: WriterContext):
-        self.disk, self.directory, self.file_size, self._context = disk, directory, file_size, context
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._by_row: dict[int, ConsumeQueue] = {}
-        self._ids: dict[str, set[int]] = {}
-        self._in_order: list[tuple[str, int]] = []
-        # How many watch a queue (confirmation.py). It outlasts the queue: a topic may be made again.
-        self.watchers: Counter[tuple[str, int]] = Counter()
-
-    def __iter__(self):
-        return iter(list(self._queues.values()))
-
-    def __len__(self) -> int:
-        return len(self._queues)
-
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
-
-    def by_row(self, address: int) -> ConsumeQueue:
-        return self._by_row[address]
-
-    def find_row(self, address: int) -> ConsumeQueue | None:
-        return self._by_row.get(address)
-
-    def unsynced(self) -> list[ConsumeQueue]:
-        """Return the queues with anything that is not on the disk; idle queues cost nothing. Any thread."""
-        return [
-            queue
-            for address in self._context.unsynced_queues()
-            if (queue := self._by_row.get(address)) is not None
-        ]
-
-    def in_order(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, sorted. It is a copy of a list kept sorted: to sort
-        100,000 takes a tenth of a second."""
-        return self._in_order.copy()
-
-    def ids_of(self, topic: str) -> list[int]:
-        return sorted(self._ids.get(topic, ()))
-
-    def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Return the queues of a topic, by queue id."""
-        return [self._queues[topic, queue_id] for queue_id in self.ids_of(topic)]
-
-    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue, created when new (without a file before its first unit). Raises NameError_ for a
-        name that no topic may have."""
-        found = self._queues.get((topic, queue_id))
-        if found is None:
-            names.check_stored_topic(topic)
-            if not 0 <= queue_id <= MAX_QUEUE_ID:
-                raise ValueError(f"queue id {queue_id} is not in [0, {MAX_QUEUE_ID}]")
-            topic_row = self._context.topic(topic, delayed=topic == SCHEDULE_TOPIC)
-            row = self._context.add_queue(topic_row, queue_id)
-            path = self.directory / topic / str(queue_id)
-            found = ConsumeQueue(self.disk, path, topic, queue_id, self.file_size, row)
-            if self.watchers[topic, queue_id]:
-                row[c.Q_WATCHED] = 1
-            self._queues[topic, queue_id] = found
-            self._ids.setdefault(topic, set()).add(queue_id)
-            self._by_row[row.address] = found
-            bisect.insort(self._in_order, (topic, queue_id))
-        return found
-
-    def load(self, delete: bool = True) -> None:
-        """Load every queue directory. Raises DamagedStoreError for files of a wrong length or name."""
-        for topic in self.disk.list_names(self.directory):
-            if not self._is_directory(self.directory / topic, names.is_stored_topic(topic)):
-                continue
-            for name in self.disk.list_names(self.directory / topic):
-                path = self.directory / topic / name
-                if not self._is_directory(path, name.isascii() and name.isdigit()):
-                    continue
-                if not (name.isascii() and name.isdigit()) or int(name) > MAX_QUEUE_ID:
-                    raise DamagedStoreError(
-                        "is no queue id", file=str(path), advice="Move it out of the store."
-                    )
-                self.open(topic, int(name)).load(delete)
-
-    def _is_directory(self, path: Path, is_named: bool) -> bool:
-        """Return whether a path is a directory. Raises DamagedStoreError for another kind of file under a
-        name that a queue needs."""
-        if self.disk.is_directory(path):
-            return True
-        if is_named:
-            raise DamagedStoreError(
-                "is no directory",
-                file=str(path),
-                advice="Move it out of the store; a queue's files are made again from the log.",
-            )
-        return False
-
-    def forget_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Remove the queues of a topic from the tables and return them; the caller removes their files."""
-        gone = []
-        for queue_id in self.ids_of(topic):
-            queue = self._queues.pop((topic, queue_id))
-            self._by_row.pop(queue.row.address)
-            self._context.topics[topic].set_queue(queue_id, 0)
-            gone.append(queue)
-        first = bisect.bisect_left(self._in_order, (topic, 0))
-        del self._in_order[first : first + len(gone)]
-        self._ids.pop(topic, None)
-        return gone
-
-    def close(self) -> None:
-        for queue in self:
-            queue.close()
 
 
 def queue_name(queue: ConsumeQueue) -> str:

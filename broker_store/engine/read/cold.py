@@ -24,6 +24,7 @@ from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.read.judging import steps_of_judging
 from broker_store.engine.start.unproved import is_sound as is_file_sound
 from broker_store.errors import StoreError
 from broker_store.formats import record
@@ -38,12 +39,14 @@ T = TypeVar("T")
 THREADS = 4
 MAX_IN_FLIGHT_PER_GROUP = 16  # requests; each is bounded in bytes by its own limit
 _UNIT = struct.Struct(">qiq")
-_MAX_SPAN_BYTES = 1 << 20  # records that lie closer together are fetched by one read
+MAX_SPAN_BYTES = 1 << 20  # records that lie closer together are fetched by one read
 _MAX_UNITS = 800
 _MIN_RECORD = 91
 # Records that are read at once to judge them, and bytes of all that one request reads for that.
 _MAX_JUDGED = 64
 _MAX_JUDGED_BYTES = 4 << 20
+# Work of a filter in one read: about 50 ms, for which it keeps other threads waiting.
+_MAX_JUDGED_STEPS = 1_500_000
 _NOWHERE = -1  # log offset of damage whose place is not known
 _Unit = tuple[int, int, int, int]  # log offset, size, number, tags code
 
@@ -152,6 +155,11 @@ class ColdReads:
         self._pool.submit(work)
         return True
 
+    @property
+    def in_flight(self) -> int:
+        """Return the number of reads that have begun or wait. Any thread."""
+        return sum(list(self._in_flight.values()))
+
     def run(self, work: Callable[..., T], *arguments) -> Future[T]:
         """Run another function that may wait for the disk, in a thread of the pool."""
         return self._pool.submit(work, *arguments)
@@ -240,7 +248,7 @@ class ColdReads:
     ) -> GetResult:
         """Read in pieces without the filter, and return the records that it passes."""
         found: list[bytes] = []
-        size = taken = 0
+        size = taken = steps = 0
         at, until = request.offset, request.offset + _MAX_UNITS
         while True:
             piece = self.read(
@@ -249,7 +257,7 @@ class ColdReads:
                     request,
                     offset=at,
                     max_count=min(_MAX_JUDGED, until - at),
-                    max_bytes=_MAX_SPAN_BYTES,
+                    max_bytes=MAX_SPAN_BYTES,
                     message_filter=None,
                 ),
                 confirmed,
@@ -266,15 +274,17 @@ class ColdReads:
                 is_full = len(found) >= request.max_count or (
                     bool(found) and size + message.size > request.max_bytes
                 )
-                if is_full:
+                if is_full or steps >= _MAX_JUDGED_STEPS:
                     break
+                steps += steps_of_judging(message_filter, len(message.raw_properties))
                 if message_filter.passes(message.raw_properties):
                     found.append(piece.body[begin : begin + message.size])
                     size += message.size
                 begin += message.size
                 at += 1
             taken += begin
-            if is_full or at >= min(until, queue.maximum) or taken >= _MAX_JUDGED_BYTES:
+            is_enough = taken >= _MAX_JUDGED_BYTES or steps >= _MAX_JUDGED_STEPS
+            if is_full or is_enough or at >= min(until, queue.maximum):
                 break
         if not found:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, at, queue.minimum, queue.maximum)
@@ -294,7 +304,7 @@ class ColdReads:
             last = at
             while last + 1 < len(wanted):
                 log_offset, size, *_ = wanted[last + 1]
-                if log_offset < start or log_offset + size - start > _MAX_SPAN_BYTES:
+                if log_offset < start or log_offset + size - start > MAX_SPAN_BYTES:
                     break
                 if self._readers._log.file_at(log_offset) is not self._readers._log.file_at(start):
                     break

@@ -43,8 +43,10 @@ from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.walk import IndexWalk
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.store_times import StoreTimes
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.read.cold import ColdReads, LogReaders
+from broker_store.engine.read.judging import steps_of_judging
 from broker_store.engine.read.records import MAX_STOPS, RecordReads
 from broker_store.engine.read.stops import ReadStops
 from broker_store.engine.read.time_search import TimeSearch
@@ -72,10 +74,8 @@ _MAX_UNITS = 800  # read for an answer that wants fewer messages
 _HOT_SHARE = 16  # 1/16 of the machine's memory: so much of the newest bytes counts as in memory
 _MAX_FILTERS = 1024
 _MAX_PROGRAMS = 128  # of up to 100 KB
-# Work of a read that judges records, and of Python's share for one of them: about 2 ms.
+# Work of a read that judges records: about 2 ms.
 _JUDGED_STEPS = 65_536
-_STEPS_PER_CALL = 250
-_STEPS_PER_NODE = 10
 _FOUND = GetStatus.FOUND
 _AT_ANY_TIME = asked_times(0, FOR_EVER_MS)
 _EVERY_TAG = Words(1)
@@ -179,6 +179,11 @@ class Reads:
         return self._cold.read_bytes
 
     @property
+    def cold_in_flight(self) -> int:
+        """The cold reads that have begun or wait. Any thread."""
+        return self._cold.in_flight
+
+    @property
     def cold_ms(self) -> float:
         """The time of these reads."""
         return self._cold.read_ms
@@ -256,7 +261,6 @@ class Reads:
         The kernel stops at each record that Python has to judge, and goes on with the records that it has.
         """
         words = self._words
-        steps_of_python = _STEPS_PER_CALL + _STEPS_PER_NODE * message_filter.steps
         words[c.R_JUDGE], words[c.R_VERDICT], words[c.R_MOST] = c.JUDGE_FIRST, c.VERDICT_NONE, 0
         words[c.R_BUDGET] = _JUDGED_STEPS
         program = message_filter.program
@@ -278,7 +282,7 @@ class Reads:
                 if stopped == c.READ_JUDGE:
                     properties = string_at(words[c.R_PROPERTIES], words[c.R_PROPERTIES_BYTES])
                     words[c.R_VERDICT] = message_filter.passes(properties)
-                    words[c.R_BUDGET] -= steps_of_python
+                    words[c.R_BUDGET] -= steps_of_judging(message_filter, len(properties))
                 else:
                     stops += 1
                     is_cold = stops > MAX_STOPS or not self._stops.can_continue_read(stopped, queue, offset)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.queue.consume_queue import ConsumeQueues
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.read.cold import ColdReads, LogReaders, agrees, is_sound
 from broker_store.engine.read.stops import ReadStops
 from broker_store.engine.rows import WriterContext
@@ -95,15 +95,15 @@ class RecordReads:
             records = None
         self._wake(lambda: done(records))
 
-    def record_at(self, log_offset: int, check_crc: bool = True) -> bytes | None:
+    def record_at(self, log_offset: int, check_crc: bool = True, below: int | None = None) -> bytes | None:
         """Return the raw record at a log offset, None when no sound one begins there. Any thread; it may wait
         for the disk.
 
         Without `check_crc` also a record whose body or properties have changed, for a caller that shows
-        damage.
+        damage. The record ends at or before log offset `below`, by default what is confirmed.
         """
-        confirmed = self._view[c.CONFIRMED]
-        if not self._log.minimum <= log_offset < confirmed:
+        below = self._view[c.CONFIRMED] if below is None else below
+        if not self._log.minimum <= log_offset < below:
             return None
         raw = self._readers.read(log_offset, _MAX_RECORD_FIT)
         if len(raw) < record.MIN_RECORD:
@@ -111,7 +111,7 @@ class RecordReads:
         size, magic = record.read_head(raw)
         if magic not in record.TOPIC_LENGTH or not record.MIN_RECORD <= size <= self._view[c.MAX_RECORD]:
             return None
-        if log_offset + size > confirmed:
+        if log_offset + size > below:
             return None
         raw = raw[:size] if size <= len(raw) else self._readers.read(log_offset, size)
         if len(raw) < size or raw[28:36] != log_offset.to_bytes(8, "big"):
@@ -165,8 +165,8 @@ class RecordReads:
         return raw, self._damage_of(raw, log_offset, entry_hash)
 
     def log_bytes(self, log_offset: int, length: int) -> bytes:
-        """Return raw bytes of the log, cut at `wrote` and at a file's end. Any thread."""
-        length = min(length, self._log.wrote - log_offset)
+        """Return raw bytes of the log, cut at its end in the files and at a file's end. Any thread."""
+        length = min(length, self._log.committed - log_offset)
         return self._readers.read(log_offset, length) if length > 0 else b""
 
     def _damage_of(self, raw: bytes, log_offset: int, entry_hash: int | None = None) -> str | None:

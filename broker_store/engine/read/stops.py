@@ -15,7 +15,8 @@ from collections.abc import Callable
 from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.errors import MapLimitError, StoreError
 from broker_store.kernels import context as c
 

@@ -15,7 +15,8 @@ from itertools import pairwise
 
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.store_times import StoreTimes, TimeOrder
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.read.cold import LogReaders
 from broker_store.formats import queue_unit
 from broker_store.formats.index_file import FOR_EVER_MS

@@ -39,7 +39,11 @@ class Retention:
         """`paths` are the directories that may lie on different disks; the fullest one counts."""
         self._disk, self._settings, self._paths = disk, settings, paths
         self.last: Decision | None = None
-        self.hours = settings.delete_hours
+
+    @property
+    def hours(self) -> frozenset[int]:
+        """The hours of the day at which expired files are deleted."""
+        return self._settings.delete_hours
 
     def decide(self, now_ms: int) -> Decision:
         settings = self._settings

@@ -14,7 +14,8 @@ from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.dispatcher import Dispatcher, record_in
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.places import IndexPlace, PassedEntries, place_of
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.rows import Words, WriterContext
 from broker_store.formats.index_file import FIRST_ENTRY, IndexHeader
 from broker_store.kernels import context as c

@@ -27,8 +27,9 @@ def sum_of(raw: bytes, before: int = FIRST_SUM) -> int:
 
 
 def mapped_sum(file: MappedFile, count: int) -> int:
-    """Return the sum of the first `count` units of a queue file that is mapped."""
-    return sum_units(file.address, count, FIRST_SUM)
+    """Return the sum of the first `count` units of a queue file, which is mapped meanwhile."""
+    with file.mapped() as region:
+        return sum_units(region.address, count, FIRST_SUM)
 
 
 def queue_change(queue: ConsumeQueue, known: dict[int, FileEnd], following: int) -> QueueChange:

@@ -12,9 +12,9 @@ damage               the checkpoint's stamp is younger than the last good record
 from __future__ import annotations
 
 from broker_store.engine.disk.mapped_file import MappedFile
+from broker_store.engine.log.record_faults import REASONS
 from broker_store.engine.log.whole_records import data_end_from, find_record, whole_records
 from broker_store.engine.rows import Words
-from broker_store.engine.start.log_records import REASONS
 from broker_store.engine.start.report import MAX_RECORDS_NAMED, CutMessages, time_text
 from broker_store.engine.start.state import RecoveryParts, RecoveryState
 from broker_store.errors import DamagedStoreError

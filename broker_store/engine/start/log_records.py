@@ -32,14 +32,6 @@ from broker_store.kernels import context as c
 from broker_store.kernels.scan import scan
 
 _MAX_SEARCH_BYTES = 64 << 20  # of the log, in which the next record of a queue is searched for
-REASONS = {
-    c.REASON_NOT_A_RECORD: "no record begins here",
-    c.REASON_LENGTH: "a length in the record is out of bounds",
-    c.REASON_PLACE: "the record names another place than its own",
-    c.REASON_BODY_CRC: "the body's CRC is wrong",
-    c.REASON_SYNTAX: "its topic or properties are malformed",
-    c.REASON_RECORD_CRC: "the CRC of the whole record is wrong",
-}
 
 
 class LogRecords:

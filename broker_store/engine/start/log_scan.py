@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 from broker_store.engine.disk.mapped_file import MappedFile
 from broker_store.engine.index.places import IndexPlace
+from broker_store.engine.log.record_faults import REASONS
 from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
 from broker_store.engine.rows import Words
 from broker_store.engine.start.agreement import Agreement
 from broker_store.engine.start.bridge import Bridge
 from broker_store.engine.start.log_end import judge_end, note_end
-from broker_store.engine.start.log_records import REASONS
 from broker_store.engine.start.queue_units import NEVER
 from broker_store.engine.start.report import SCAN, time_text
 from broker_store.engine.start.state import RecoveryParts, RecoveryState, Unverified

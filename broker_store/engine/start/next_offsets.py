@@ -76,9 +76,7 @@ def correct_minimums(parts: RecoveryParts, state: RecoveryState) -> None:
     with parts.report.step("correct the minimum offsets"):
         for queue in parts.queues:
             queue.row[c.Q_NEXT] = queue.maximum  # the offset of the next message
-            queue.unproved = {
-                base: end for base, end in queue.unproved.items() if end.following <= queue.maximum
-            }
+            queue.keep_unproved(queue.maximum)
             if queue.files:
                 queue.minimum = max(queue.minimum, queue.files[0].base // UNIT)
             queue.correct_minimum(parts.log.minimum)

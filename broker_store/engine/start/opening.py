@@ -18,12 +18,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from broker_store.config.replication import SLAVE
 from broker_store.engine.disk.lock import StoreLock
 from broker_store.engine.index.rebuild import FRESH, OLD, remove_directory
 from broker_store.engine.log.store_times import FILE_NAME as STORE_TIMES
 from broker_store.engine.queue.consume_queue import ConsumeQueue
 from broker_store.engine.start.ends import FILE_NAME as ENDS
 from broker_store.engine.start.log_begin import holds_nothing
+from broker_store.engine.start.log_cut import carry_out, cut_done, noted_cut
 from broker_store.engine.start.recovery import Recovery
 from broker_store.engine.start.start_records import LastStart, StartRecords, store_gone
 from broker_store.engine.status.file_facts import LOST_AND_FOUND, kept_facts
@@ -70,10 +72,16 @@ class Opening:
             report.in_use = parts.settings.inspect and lock.is_held_by_another
             parts.state.enter("recovering")
             parts.live.open()
+            log_cut = None if parts.settings.inspect else noted_cut(parts.disk, parts.root)
         if self._records is not None:
             with report.step("note that a start began"):
                 self._records.begin(report)
+        if log_cut is not None:
+            with report.step("cut the log where it left its master's") as step:
+                step.bytes = carry_out(parts.disk, parts.root, parts.log.directory, log_cut, report)
         clean, last_start = self._read_last_run()
+        if log_cut is not None:
+            last_start = LastStart()  # units lead to records that were cut, and prove nothing
         recovery = Recovery(parts, self._read_config, last_start)
         try:
             with report.step("load tombstones and store times"):
@@ -111,6 +119,9 @@ class Opening:
             if not clean:
                 self._write_abort()
             parts.round_flusher.round(parts.clock())
+            parts.queues.unmap_idle()
+            if log_cut is not None:
+                cut_done(parts.disk, parts.root)
         with report.step("count what was taken away"):
             report.lost_and_found = kept_facts(parts.disk, parts.root)
 
@@ -227,5 +238,5 @@ class Opening:
         )
         if parts.timer_files.lacks_check and expects_check:
             self._report.finding("warning", _NO_TIMER_CHECK, timer_check.PATH)
-        if parts.timer_files.taken_again_before:
+        if parts.timer_files.taken_again_before and parts.settings.broker_role != SLAVE:
             self._report.finding("warning", _TAKEN_AGAIN, timer_log.PATH)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, queue_name
+from broker_store.engine.queue.consume_queue import NO_FILES, UNIT, ConsumeQueue, queue_name
 from broker_store.engine.start.deleted_topics import note_deleted_topic
 from broker_store.engine.start.ends import BOUND
 from broker_store.engine.start.proof import Suspect
@@ -116,8 +116,8 @@ def find_queue_end(
         note_deleted_topic(parts, queue.topic, parts.ends.position)
         return
     suspect = state.proof.judge(queue, read_from, good_end)
-    queue.unproved = state.proof.unread(
-        queue, read_from if suspect is None else min(read_from, suspect.first)
+    queue.unproved = (
+        state.proof.unread(queue, read_from if suspect is None else min(read_from, suspect.first)) or NO_FILES
     )
     if suspect is not None:
         state.suspects[queue] = suspect

@@ -71,7 +71,7 @@ def go_back(parts: RecoveryParts, state: RecoveryState, compared_from: int) -> d
         unit = going_back.following
         gone_back[queue] = queue.maximum
         queue.start_at(unit)
-        queue.unproved = {base: end for base, end in queue.unproved.items() if end.following <= unit}
+        queue.keep_unproved(unit)
         queue.row[c.Q_LOG_END] = going_back.log_end
         for file in queue.files:
             if file.base >= unit * UNIT:

@@ -49,7 +49,8 @@ class QueueUnits:
         """Return the log offset to which unit 0 points, -1 without such a unit."""
         if not queue.files or queue.files[0].base:
             return -1
-        unit = queue_unit.decode(queue.files[0].map().read(0, UNIT))
+        with queue.files[0].mapped() as region:
+            unit = queue_unit.decode(region.read(0, UNIT))
         return unit.log_offset if unit.is_data and not unit.is_pre_blank else -1
 
     # Ends of queues -------------------------------------------------------------------------------
@@ -60,7 +61,10 @@ class QueueUnits:
         least = Words(1)
         end = files[0].base // UNIT if files else 0
         for file in files:
-            good = find_unit_break(file.address, queue.units_per_file, log_offset, least[0], least.address)
+            with file.mapped() as region:
+                good = find_unit_break(
+                    region.address, queue.units_per_file, log_offset, least[0], least.address
+                )
             end = file.base // UNIT + good
             if good < queue.units_per_file:
                 break
@@ -70,7 +74,9 @@ class QueueUnits:
         """Return the number after the last unit of a record that ends at or below `log_end`, also where units
         before it are damaged; 0 without one."""
         for file in reversed(queue.files):
-            if after := after_last_unit(file.address, queue.units_per_file, log_end, MIN_RECORD, MAX_RECORD):
+            with file.mapped() as region:
+                after = after_last_unit(region.address, queue.units_per_file, log_end, MIN_RECORD, MAX_RECORD)
+            if after:
                 return file.base // UNIT + after
         return 0
 
@@ -78,7 +84,8 @@ class QueueUnits:
         """Return where the queue ends without units of records at or beyond the log's end."""
         end = queue.maximum
         while end > 0 and (file := queue.file_of(end - 1)) is not None:
-            unit = queue_unit.decode(file.map().read((end - 1) * UNIT - file.base, UNIT))
+            with file.mapped() as region:
+                unit = queue_unit.decode(region.read((end - 1) * UNIT - file.base, UNIT))
             if unit.size == queue_unit.PRE_BLANK_SIZE or unit.log_offset + unit.size <= log_end:
                 break
             end -= 1

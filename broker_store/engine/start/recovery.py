@@ -173,8 +173,8 @@ class Recovery:
                 find_queue_end(parts, state, queue, clean)
             if state.lost_begin is not None and not is_exact:
                 record_numbers_below(parts, parts.log.minimum)
+            require_newest(parts, state)
             step.detail = counted(len(parts.queues), "queue")
-        require_newest(parts, state)
         # 3. Choose the file to scan from.
         start = choose_start(parts, state)
         # 4. Scan to the end of the log, and compare queues and index with it.

@@ -17,7 +17,8 @@ from broker_store.engine.dispatcher import Dispatcher
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.index.places import IndexPlace
 from broker_store.engine.log.commit_log import CommitLog
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.rows import Row, Words, WriterContext
 from broker_store.engine.start.bridge import are_lost
 from broker_store.engine.start.ends import BOUND

@@ -20,7 +20,8 @@ from broker_store.engine.flusher import CheckpointFile
 from broker_store.engine.index.hash_index import HashIndex
 from broker_store.engine.log.commit_log import CommitLog
 from broker_store.engine.log.store_times import StoreTimes
-from broker_store.engine.queue.consume_queue import ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.queue.tombstones import Tombstones
 from broker_store.engine.rows import WriterContext
 from broker_store.engine.start.ends import EndsFile, IndexEnd

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from broker_store.engine.index.hash_index import HashIndex
-from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue, ConsumeQueues
+from broker_store.engine.queue.consume_queue import UNIT, ConsumeQueue
+from broker_store.engine.queue.consume_queues import ConsumeQueues
 from broker_store.engine.start.end_sums import ends_as_recorded, sum_of, sum_of_entries
 from broker_store.engine.start.ends import FIRST_SUM, IndexEnd
 from broker_store.errors import StoreError
@@ -37,7 +38,7 @@ def is_sound(queue: ConsumeQueue, unit: int) -> bool:
             for at in range(0, left, _UNITS_PER_READ * UNIT):
                 total = sum_of(reader.read(at, min(_UNITS_PER_READ * UNIT, left - at)), total)
         if total != end.sum:
-            queue.damaged[file.base] = end.log_end
+            queue.note_damaged(file.base, end.log_end)
         queue.unproved.pop(file.base, None)
     return file.base not in queue.damaged
 

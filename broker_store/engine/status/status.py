@@ -23,6 +23,7 @@ from broker_store.engine.status.store_state import (
     Snapshot,
     Stamps,
     StoreFile,
+    StorePool,
 )
 from broker_store.engine.store_parts import StoreParts
 from broker_store.kernels import context as c
@@ -44,6 +45,7 @@ class StoreStatus:
         self._dispatcher, self._appender, self._reads = parts.dispatcher, parts.appender, parts.reads
         self._checkpoint, self._retention = parts.checkpoint, parts.retention
         self._log_flusher, self._round_flusher = parts.log_flusher, parts.round_flusher
+        self._committer = parts.committer
         self._state, self._confirmation, self._report = parts.state, parts.confirmation, parts.report
 
     def positions(self) -> LogPositions:
@@ -54,6 +56,7 @@ class StoreStatus:
             min=self._log.minimum,
             wrote=self._log.wrote,
             confirmed=self._confirmation.confirmed,
+            committed=None if self._committer is None else self._log.committed,
             flushed=self._log.flushed if is_known else None,
             dispatched=self._dispatcher.dispatched,
             checkpoint_position=self._round_flusher.position if is_known else None,
@@ -91,22 +94,44 @@ class StoreStatus:
         messages = self._log_flusher.messages
         return None if messages is None else self._view[c.STORED_COUNT] - messages
 
+    def _lag(self, flushed: int | None) -> Lag:
+        """Return what is written and not safe yet; `flushed` is None where that is not known."""
+        wrote, committer = self._log.wrote, self._committer
+        unflushed = None if flushed is None else wrote - flushed
+        committed = None if committer is None else self._log.committed
+        return Lag(
+            dispatch_bytes=wrote - self._dispatcher.dispatched,
+            unflushed_bytes=unflushed,
+            oldest_unflushed_ms=None if flushed is None else self.lag_ms(flushed),
+            unflushed_messages=None if unflushed is None else self._unflushed_messages(unflushed),
+            uncommitted_bytes=None if committed is None else wrote - committed,
+            oldest_uncommitted_ms=None if committed is None else self.lag_ms(committed),
+            uncommitted_messages=None
+            if committer is None
+            else 0
+            if wrote == committed
+            else self._view[c.STORED_COUNT] - committer.messages,
+        )
+
+    def _pool(self) -> StorePool | None:
+        free = self._log.available_buffers
+        if free is None:
+            return None
+        return StorePool(
+            buffers=self._settings.transient_store_pool_size,
+            free_buffers=free,
+            answers_early=self._confirmation.answers_early,
+        )
+
     def snapshot(self) -> Snapshot:
         """Return all facts that are cheap to know, of one moment."""
         positions = self.positions()
-        flushed = positions.flushed
-        unflushed = None if flushed is None else self._log.wrote - flushed
         flusher, settings = self._log_flusher, self._settings
         return Snapshot(
             at_ms=self._clock(),
             state=self._state.value,
             positions=positions,
-            lag=Lag(
-                dispatch_bytes=self._log.wrote - self._dispatcher.dispatched,
-                unflushed_bytes=unflushed,
-                oldest_unflushed_ms=None if flushed is None else self.lag_ms(flushed),
-                unflushed_messages=None if unflushed is None else self._unflushed_messages(unflushed),
-            ),
+            lag=self._lag(positions.flushed),
             flags=self._state.facts(),
             flush=Flush(
                 type=settings.flush_disk_type,
@@ -131,6 +156,7 @@ class StoreStatus:
                 index_slots=settings.max_hash_slot_num,
                 index_entries=settings.max_index_num,
             ),
+            pool=self._pool(),
         )
 
     def _disk_space(self) -> DiskSpace:

@@ -23,6 +23,7 @@ class LogPositions:
     min: int | None = None  # of the first file
     wrote: int | None = None  # of the next message
     confirmed: int | None = None  # readers may see what is before it
+    committed: int | None = None  # what is before it is in the files; only with a pool of buffers
     flushed: int | None = None  # what is before it is on the disk
     dispatched: int | None = None  # what is before it stands in queues and index
     checkpoint_position: int | None = None  # queues and index before it are also on the disk
@@ -31,12 +32,25 @@ class LogPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What is written and not dispatched, or not on the disk."""
+    """What is written and not dispatched, not on the disk, or not even in a file."""
 
     dispatch_bytes: int | None = None
     unflushed_bytes: int | None = None
     oldest_unflushed_ms: int | None = None  # age of the first such record
     unflushed_messages: int | None = None
+    # What is in a buffer of the pool and not in a file; None without a pool
+    uncommitted_bytes: int | None = None
+    oldest_uncommitted_ms: int | None = None
+    uncommitted_messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePool:
+    """The transient store pool."""
+
+    buffers: Small
+    free_buffers: Small
+    answers_early: bool  # a send is answered before it is in a file: no slave is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +181,7 @@ class Snapshot:
     commit_log_files: Small | None = None
     index: IndexFileFacts | None = None  # the newest
     sizes: Sizes = Sizes()
+    pool: StorePool | None = None  # where transientStorePoolEnable is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,9 +116,7 @@ def _read(stored: StoredMessage) -> PopCheckpoint | PopAck | OrderState | None:
     try:
         if stored.topic.startswith(LOG_PREFIX):
             return decode_state(stored.body)
-        if stored.tags == CHECKPOINT_TAG:
-            return pop_records.decode_checkpoint(stored.body)
-        return pop_records.decode_ack(stored.body)
+        return pop_records.decode_record(stored.tags, stored.body)
     except FormatError:
         return None
 

@@ -23,6 +23,7 @@ class Answers:
     def __init__(self, now_s: float, make_answer: AnswerFrames):
         self.streams: dict[int, Stream] = {}
         self.buffered = 0  # bytes of unfinished bodies
+        self.fields_bytes = 0  # of the fields of open streams, of those above FREE_FIELDS_BYTES
         self._unfinished: dict[int, float] = {}  # streams with such bodies, and since when; the oldest first
         self.queued = 0  # bytes that wait for a window of the peer
         self.released = 0  # bytes that windows have let pass, of those that had to wait
@@ -56,6 +57,7 @@ class Answers:
         ):
             if self.streams.pop(stream.id, None) is None:
                 return
+            self.fields_bytes -= stream.fields_bytes
             self._window -= size
             self._idle_frames.earn(FRAMES_PER_DATA_SENT)
             self._out.append(self._answer_frames(stream.id, head, body, trailers))
@@ -151,6 +153,7 @@ class Answers:
     def _forget(self, stream: Stream) -> None:
         if self.streams.pop(stream.id, None) is not None:
             self.buffered -= stream.received
+            self.fields_bytes -= stream.fields_bytes
             self._unfinished.pop(stream.id, None)
             self.queued -= sum(map(len, stream.queue))
             self._waiting.pop(stream, None)

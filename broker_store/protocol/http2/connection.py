@@ -20,6 +20,7 @@ both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from broker_store.formats import http2_frame as f
@@ -27,7 +28,7 @@ from broker_store.formats.http2_frame import ErrorCode
 from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.answers import Answers
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
-from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields
+from broker_store.protocol.http2.fields import MAX_FIELDS_BYTES, FieldDecoder, Fields, fields_size
 from broker_store.protocol.http2.frames import (
     SETTINGS_ACK,
     Http2Error,
@@ -57,6 +58,10 @@ MAX_CONTINUATIONS = 8
 STREAM_WINDOW = 8 << 20
 REFILL_BYTES = 16 << 20
 FRAMES_PER_REQUEST = 4
+# Header fields of a request that take more are counted in `kept` until it is answered.
+FREE_FIELDS_BYTES = 2 << 10
+FREE_BLOCK_BYTES = FREE_FIELDS_BYTES // 2  # Huffman code makes them longer
+PAIRS_PER_FRAME = 16  # settings of one SETTINGS frame, for the price of one
 STREAMS_PER_FRAME = 8  # whose windows one SETTINGS frame may change for the price of one
 # A piece of a body that is shorter, and is not the last one, is paid as a frame without a request.
 MIN_PIECE_BYTES = 256
@@ -88,11 +93,12 @@ class Connection(Answers):
         self._rest = b""
         self._rest_since_s = 0.0
         self._has_preface = self._has_settings = False
-        self._decoder = FieldDecoder(functions.read_fields)
+        self._decoder = FieldDecoder(now_s, functions.read_fields)
         self._last = 0  # highest stream of the peer
         self._is_leaving = False
         self._block: list[bytes] = []  # of a header block that is not complete
         self._block_bytes = self._block_stream = self._block_flags = 0
+        self._block_since_s = 0.0
         self._unacknowledged = 0
         self._cancels = Budget(MAX_CANCELS, CANCELS_PER_S, now_s)
         self._events: list[Event] = []
@@ -174,16 +180,19 @@ class Connection(Answers):
 
     @property
     def kept(self) -> int:
-        """Return the bytes of unfinished frames, header blocks and bodies."""
-        return len(self._rest) + self._block_bytes + self.buffered
+        """Return the bytes of unfinished frames, header blocks and bodies, and of many header fields."""
+        return len(self._rest) + self._block_bytes + self.buffered + self.fields_bytes
 
     def unfinished_since(self) -> float | None:
         """Return when the first byte came of the oldest unfinished frame, header block, request or message
         (those that `keep` counts). None if all are complete."""
-        oldest_s = next(iter(self._unfinished.values()), None)
-        if not self._rest and not self._block:
-            return oldest_s
-        return self._rest_since_s if oldest_s is None else min(oldest_s, self._rest_since_s)
+        since_s = [next(iter(self._unfinished.values()), math.inf)]
+        if self._rest:
+            since_s.append(self._rest_since_s)
+        if self._block:
+            since_s.append(self._block_since_s)
+        oldest_s = min(since_s)
+        return None if oldest_s == math.inf else oldest_s
 
     def keep(self, stream: Stream, size: int) -> None:
         """Count the bytes that the caller keeps of a long request: those of a message that is not
@@ -247,6 +256,7 @@ class Connection(Answers):
         self._block = [payload]
         self._block_bytes = len(payload)
         self._block_stream, self._block_flags = number, flags
+        self._block_since_s = self._rest_since_s if self._rest else self._now_s
 
     def _continuation(self, number: int, flags: int, payload: bytes) -> None:
         if not self._block:
@@ -272,7 +282,7 @@ class Connection(Answers):
                 ErrorCode.ENHANCE_YOUR_CALM, f"a header block of more than {MAX_BLOCK_BYTES} bytes"
             )
         # Each block is decoded: a later one may depend on it.
-        fields = self._decoder.request(block)
+        fields = self._decoder.request(block, self._now_s)
         if number <= self._last:
             self._trailers(number, flags)
             return
@@ -284,12 +294,16 @@ class Connection(Answers):
             raise Http2Error(ErrorCode.REFUSED_STREAM, f"more than {MAX_STREAMS} concurrent streams", number)
         if isinstance(fields, str):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, fields, number)
-        self._open(number, flags, fields)
+        is_usual = len(block) <= FREE_BLOCK_BYTES and self._decoder.is_usual
+        size = 0 if is_usual else fields_size(fields)
+        self._open(number, flags, fields, size if size > FREE_FIELDS_BYTES else 0)
 
-    def _open(self, number: int, flags: int, fields: Fields) -> None:
+    def _open(self, number: int, flags: int, fields: Fields, fields_bytes: int) -> None:
         max_body = self._body_limit(fields[":path"])
         stream = Stream(number, fields, max_body, self._stream_window)
         self.streams[number] = stream
+        stream.fields_bytes = fields_bytes
+        self.fields_bytes += fields_bytes
         if max_body is None:
             self._events.append(Opened(stream))
         if flags & f.FLAG_END_STREAM:
@@ -406,7 +420,7 @@ class Connection(Answers):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"SETTINGS on stream {number}")
         if len(payload) % 6 or flags & f.FLAG_ACK and payload:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a SETTINGS frame of a wrong length")
-        self._spend("SETTINGS frames")
+        self._spend("SETTINGS frames", 1 + len(payload) // (6 * PAIRS_PER_FRAME))
         if flags & f.FLAG_ACK:
             self._decoder.has_no_table = True
             return

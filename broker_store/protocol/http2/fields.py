@@ -21,11 +21,18 @@ from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from broker_store.formats.http2_frame import ErrorCode
+from broker_store.protocol.budget import Budget
 from broker_store.protocol.http2.frames import Http2Error
 
 # Of the decoded fields together, each counted with its name, value and 32 bytes (RFC 9113).
 MAX_FIELDS_BYTES = 32 << 10
 FIELD_OVERHEAD_BYTES = 32
+# Of the blocks that the kernel does not read, what each has above FREE_BLOCK_BYTES. A byte of Huffman code
+# takes some 0.2 us here, and a field, which may have one byte, some 2 us.
+FREE_BLOCK_BYTES = 1 << 10
+BYTES_OF_FIELD = 16
+MAX_LONG_BYTES = 512 << 10
+LONG_BYTES_PER_S = 128 << 10
 MAX_CACHED = 512
 MAX_CACHED_BYTES = 256
 
@@ -49,23 +56,34 @@ _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 class FieldDecoder:
     """Decodes the header blocks of one connection, which must come in their order."""
 
-    __slots__ = ("_full", "_names", "_texts", "_read_usual", "has_no_table")
+    __slots__ = ("_full", "_names", "_texts", "_read_usual", "_long", "has_no_table")
 
-    def __init__(self, read_usual: ReadFields | None = None) -> None:
+    def __init__(self, now_s: float, read_usual: ReadFields | None = None) -> None:
         self._read_usual = read_usual
+        self._long = Budget(MAX_LONG_BYTES, LONG_BYTES_PER_S, now_s)
         self._full: Decoder | None = Decoder(MAX_FIELDS_BYTES)
         self._names: dict[bytes, str] = {}
         self._texts: dict[bytes, str] = {}
         # The peer has acknowledged that no table is allowed.
         self.has_no_table = False
 
-    def request(self, block: bytes) -> Fields | str:
-        """Return the fields of a request as `check_request`. Raises Http2Error as `decode`."""
+    @property
+    def is_usual(self) -> bool:
+        """Return whether blocks use no dynamic table: a short block then has few bytes of fields."""
+        return self._full is None
+
+    def request(self, block: bytes, now_s: float) -> Fields | str:
+        """Return the fields of a request as `check_request`. Raises Http2Error as `decode`, and for more long
+        blocks than a peer has."""
         if self._full is None and self._read_usual is not None:
             fields = self._read_usual(block, STATIC_WORDS)
             if fields:
                 return fields
-        return check_request(self.decode(block))
+        pairs = self.decode(block)
+        size = len(block) + BYTES_OF_FIELD * len(pairs)
+        if size > FREE_BLOCK_BYTES and not self._long.spend(size - FREE_BLOCK_BYTES, now_s):
+            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many long header blocks")
+        return check_request(pairs)
 
     def decode(self, block: bytes) -> list[tuple[str, str]]:
         """Return the fields of a block. Raises Http2Error for the connection: no later block can be read."""
@@ -202,6 +220,11 @@ def check_request(pairs: list[tuple[str, str]]) -> Fields | str:
     if not (fields.get(":method") and fields.get(":scheme") and fields.get(":path")):
         return "a request without method, scheme or path"
     return fields
+
+
+def fields_size(fields: Fields) -> int:
+    """Return the size of fields, counted as in MAX_FIELDS_BYTES."""
+    return sum(map(len, fields)) + sum(map(len, fields.values())) + FIELD_OVERHEAD_BYTES * len(fields)
 
 
 @lru_cache(1024)

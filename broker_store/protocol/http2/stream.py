@@ -12,12 +12,13 @@ class Stream:
 
     __slots__ = (
         "id", "fields", "parts", "received", "window", "unacknowledged", "has_request", "has_answer",
-        "queue", "trailers", "waits", "max_body", "is_empty", "is_too_large",
+        "queue", "trailers", "waits", "max_body", "is_empty", "is_too_large", "fields_bytes",
     )  # fmt: skip
 
     def __init__(self, number: int, fields: Fields, max_body: int | None, window: int):
         self.id = number
         self.fields = fields
+        self.fields_bytes = 0  # of fields above what a usual request has, which are counted
         self.max_body = max_body  # bytes; None if the request is given piece by piece
         self.is_empty = True  # nothing came of the body
         self.is_too_large = False

@@ -6,13 +6,13 @@ A change is answered when its file was written, and it acts on the next request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from broker_store.access.control import AccessControl
 from broker_store.access.policies import Acl, PolicyError, acl_info, policy_type, read_policies
 from broker_store.access.state import (
-    FILE_NAME,
     SUBJECT_PREFIX,
     AccessState,
     ChangeRefused,
@@ -31,6 +31,7 @@ from broker_store.server.handler import Handlers, Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.server.transactions import NOTHING_SET
 
+MAX_RULES_ON_LOOP = 1_000  # of a list; more take longer than some 10 ms
 NOT_CONFIGURED = "The authenticationMetadataProvider is not configured"
 
 
@@ -39,7 +40,6 @@ class AccessAdmin:
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
-        self._lock = asyncio.Lock()  # changes are made one after another
 
     def handlers(self) -> Handlers:
         handlers: Handlers = {
@@ -90,7 +90,7 @@ class AccessAdmin:
         wanted = _header(command).filter or ""
         users = self._control.state.users
         found = [_user_info(users[name]) for name in sorted(users) if wanted in name]
-        return command.answer(0, NOTHING_SET, None, await _list_body(found))
+        return command.answer(0, NOTHING_SET, None, await _list_body(found, len(found)))
 
     # ACLs
 
@@ -127,12 +127,11 @@ class AccessAdmin:
         header = _header(command)
         wanted, resource = header.subject_filter or "", header.resource_filter or ""
         acls = self._control.state.acls
-        found = []
-        for name in sorted(acls):
-            acl: Acl = acls[name].filtered(lambda policy, rule: resource in rule.resource.text)
-            if wanted in f"{SUBJECT_PREFIX}{name}" and acl.policies:
-                found.append(acl_info(f"{SUBJECT_PREFIX}{name}", acl))
-        return command.answer(0, NOTHING_SET, None, await _list_body(found))
+        rules = sum(acl.rules for acl in acls.values())
+        listed = partial(_listed, acls, wanted, resource)
+        # The state never changes, so another thread may read it
+        found = listed() if rules <= MAX_RULES_ON_LOOP else await asyncio.to_thread(listed)
+        return command.answer(0, NOTHING_SET, None, await _list_body(found, rules))
 
     # Changes
 
@@ -146,19 +145,13 @@ class AccessAdmin:
     ) -> Command:
         """Make a change for the sender of a request, and answer it. Raises Refusal, StoreError; then nothing
         is changed."""
-        control = self._control
-        async with self._lock:
-            try:
-                state = change(control.state, control.user(command.fields))
-            except ChangeRefused as error:
-                raise _refusal(error) from None
-            if state is not control.state:
-                await asyncio.to_thread(self._write, state)
-                control.replace(state)
+        control, changes = self._control, self._parts.access_changes
+        assert changes is not None  # as access control is
+        try:
+            await changes.make(lambda state: change(state, control.user(command.fields)))
+        except ChangeRefused as error:
+            raise _refusal(error) from None
         return command.answer(0, NOTHING_SET)
-
-    def _write(self, state: AccessState) -> None:
-        self._parts.store.write_config(FILE_NAME, state.text())
 
 
 class _UserInfo:
@@ -216,10 +209,23 @@ def _user_info(user: User) -> dict[str, object]:
     return {"userStatus": str(user.status), "userType": str(user.type), "username": user.name}
 
 
-async def _list_body(found: list[dict[str, object]]) -> bytes:
-    """Return the body of a list, which is missing for an empty one. Raises Refusal if it is too large."""
+def _listed(acls: Mapping[str, Acl], wanted: str, resource: str) -> list[dict[str, object]]:
+    """Return Apache's AclInfo of ACLs whose subject has the text `wanted`, with the entries whose resource
+    has the text `resource`."""
+    found = []
+    for name in sorted(acls):
+        subject = f"{SUBJECT_PREFIX}{name}"
+        acl = acls[name].filtered(lambda policy, rule: resource in rule.resource.text)
+        if wanted in subject and acl.policies:
+            found.append(acl_info(subject, acl))
+    return found
+
+
+async def _list_body(found: list[dict[str, object]], count: int) -> bytes:
+    """Return the body of a list with so many entries, which is missing for an empty one. Raises Refusal if it
+    is too large."""
     if not found:
         return b""
-    body = await answers.dumps(found, len(found))
+    body = await answers.dumps(found, count)
     answers.check_fits(len(body))
     return body

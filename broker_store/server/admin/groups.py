@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from broker_store.broker.groups import MAX_GROUP_BYTES, SubscriptionGroup, check_retry_policy
 from broker_store.broker.topics import (
     MAX_QUEUES,
@@ -13,6 +15,7 @@ from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.codes import ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
+from broker_store.server import attributes
 from broker_store.server.admin.answers import items_of, table_answer
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Answer, Handlers, Refusal
@@ -21,15 +24,23 @@ from broker_store.turns import in_turns
 
 
 def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
-    """Delete a group. Return False if it did not exist. Its retry and dead letter topics stay."""
+    """Delete a group. Return False if it did not exist. Its retry and dead letter topics stay.
+
+    Without `clean_offset` a new group of the name goes on where this one was, and what it popped comes again.
+    Raises StoreError; the group is there then.
+    """
+    if clean_offset and parts.offsets.topics_of(group):
+        parts.deleted_groups.add(group)
     known = parts.groups.delete(group)
     parts.ordered.forget(group=group)
     if clean_offset:
         parts.offsets.forget_group(group)
+        parts.offsets.group_deletions = parts.deleted_groups.number
         parts.pop_positions.drop_group(group)
         parts.broadcast.forget(group=group)
+        parts.in_flight.forget_pops(group)
     parts.statistics.forget_group(group)
-    parts.in_flight.forget_group(group)
+    parts.in_flight.forget_counts(group)
     return known
 
 
@@ -50,7 +61,13 @@ class GroupAdmin:
         }
 
     def put_group(self, command: Command, channel: Channel) -> Command:
-        self._parts.groups.put(self._read_group(fastjson.loads(command.body)))
+        """Create or change a group."""
+        began_s, done = time.monotonic(), False
+        try:
+            self._parts.groups.put(self._read_group(fastjson.loads(command.body)))
+            done = True
+        finally:
+            self._parts.statistics.histograms.group_put(time.monotonic() - began_s, done=done)
         return command.answer()
 
     async def put_groups(self, command: Command, channel: Channel) -> Command:
@@ -60,8 +77,7 @@ class GroupAdmin:
         self._parts.groups.put_all(groups)
         return command.answer()
 
-    @staticmethod
-    def _read_group(value: object) -> SubscriptionGroup:
+    def _read_group(self, value: object) -> SubscriptionGroup:
         """Return a group from Apache's JSON object. Raises Refusal, FieldError or NameError_ if it is not
         valid."""
         try:
@@ -69,6 +85,13 @@ class GroupAdmin:
         except FormatError as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         check_group(group.name)
+        old = self._parts.groups.get(group.name)
+        known = old.attributes if old else {}
+        if group.attributes:
+            group.attributes = dict(attributes.altered_by_item(known, group.attributes))
+        else:  # no change, as by Apache's broker
+            group.attributes = known
+        attributes.check_group_attributes(known, group.attributes)
         try:
             check_retry_policy(group.retry_policy)
         except FormatError as error:

@@ -89,6 +89,8 @@ class OffsetAdmin:
                 return command.answer(
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group:.120} not exist"
                 )
+        if header.src_group == header.dest_group:
+            return command.answer()
         cloned = [
             topic
             for topic in self._parts.offsets.topics_of(header.src_group)
@@ -97,8 +99,11 @@ class OffsetAdmin:
         self._parts.offsets.check_room(header.dest_group, cloned)
         async for topics in in_turns(cloned):
             for topic in topics:
-                self._parts.offsets.clone(header.src_group, header.dest_group, topic)
-                self._parts.pop_positions.drop(header.dest_group, topic)
+                # Not of the queues that only the other group has: their offsets stay
+                for queue_id in self._parts.offsets.clone(header.src_group, header.dest_group, topic):
+                    self._parts.pop_positions.drop(header.dest_group, topic, queue_id)
+                    self._parts.ordered.clear((header.dest_group, topic, queue_id))
+                self._parts.pop_positions.on_set_back(header.dest_group, topic)
         return command.answer()
 
     def correction_offset(self, command: Command, channel: Channel) -> Command:

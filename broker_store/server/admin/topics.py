@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from broker_store.broker.topics import (
@@ -21,7 +22,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.headers import read_header
 from broker_store.protocol.message_queue import MessageQueue
 from broker_store.protocol.offset_bodies import QueueOffsets
-from broker_store.server import topic_attributes
+from broker_store.server import attributes
 from broker_store.server.admin.answers import items_of, table_answer
 from broker_store.server.channel import Channel
 from broker_store.server.handler import Answer, Handlers, Refusal
@@ -74,6 +75,19 @@ class TopicAdmin:
         }
 
     def put_topic(self, command: Command, channel: Channel) -> Command:
+        """Create or change a topic."""
+        began_s, done = time.monotonic(), False
+        is_system = self._parts.topics.is_system((command.fields or {}).get("topic", ""))
+        try:
+            answer = self._put_topic(command)
+            done = True
+        finally:
+            self._parts.statistics.histograms.topic_put(
+                time.monotonic() - began_s, done=done, is_system=is_system
+            )
+        return answer
+
+    def _put_topic(self, command: Command) -> Command:
         header = read_header(R.UPDATE_AND_CREATE_TOPIC, command.fields)
         old = self._parts.topics.get(header.topic)
         config = TopicConfig(
@@ -84,9 +98,7 @@ class TopicAdmin:
             header.topic_filter_type or "SINGLE_TAG",
             header.topic_sys_flag or 0,
             bool(header.order),
-            topic_attributes.altered(
-                old.attributes if old else {}, topic_attributes.changes_of(header.attributes)
-            ),
+            attributes.altered(old.attributes if old else {}, attributes.changes_of(header.attributes)),
         )
         self._check_topic(config)
         self._parts.topics.put(config)
@@ -107,13 +119,10 @@ class TopicAdmin:
         return command.answer()
 
     def _from_item(self, config: TopicConfig) -> TopicConfig:
-        """Return the settings of an item of a list. Attributes whose names begin with + or - are changes, as
-        Apache's tools write them."""
+        """Return the settings of an item of a list."""
         old = self._parts.topics.get(config.name)
-        changes = {name: value for name, value in config.attributes.items() if name[:1] in ("+", "-")}
-        if not changes:
-            return config
-        return replace(config, attributes=topic_attributes.altered(old.attributes if old else {}, changes))
+        known = old.attributes if old else {}
+        return replace(config, attributes=attributes.altered_by_item(known, config.attributes))
 
     def _check_topic(self, config: TopicConfig) -> None:
         check_topic(config.name)
@@ -126,7 +135,7 @@ class TopicAdmin:
                 raise FieldError(name, number, f"0 to {MAX_QUEUES}")
         if not 0 <= config.perm <= 15:
             raise FieldError("perm", config.perm, "the bits 4 read, 2 write, 1 inherit")
-        topic_attributes.check_message_type(config.attributes, self._parts.settings.enable_mixed_message_type)
+        attributes.check_message_type(config.attributes, self._parts.settings.enable_mixed_message_type)
         if config.filter_type not in FILTER_TYPES:
             raise FieldError("topicFilterType", config.filter_type, " or ".join(FILTER_TYPES))
         if len(config.attributes) > MAX_ATTRIBUTES:

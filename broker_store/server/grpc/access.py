@@ -11,28 +11,41 @@ from broker_store.access.control import AccessControl
 from broker_store.access.denied import Denied
 from broker_store.access.resources import Action, Demand, on_group, on_topic_itself
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Settings
-from broker_store.protocol.grpc.v2.service_pb2 import TelemetryCommand
+from broker_store.protocol.grpc.v2.service_pb2 import SendMessageRequest, TelemetryCommand
 from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.statuses import Refused
 
 PUB, SUB = Action.PUB, Action.SUB
+_SEND_NAME = SendMessageRequest.DESCRIPTOR.full_name
 _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"
 _PRODUCERS = (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED)
 
 
-def user_of(access: AccessControl, stream: Stream, message: str) -> str | None:
-    """Return the name of the user that sent a call with a message of that name. Raises Refused."""
+def user_of(access: AccessControl, stream: Stream, message: str, remote: str) -> str | None:
+    """Return the name of the user that sent a call with a message of that name, from the address `remote`.
+    Raises Refused."""
     fields = stream.fields
     try:
         return access.authenticate_call(message, fields.get(_AUTHORIZATION), fields.get(_DATE_TIME))
     except Denied as error:
-        raise refused(error) from None
+        access.note(error, remote)
+        raise _refused(error) from None
 
 
 def check_rights(access: AccessControl, call: Call, request: Message) -> None:
     """Raise Refused if the sender of a call may not do what its message demands."""
     _require(access, call, request.DESCRIPTOR, demands_of(request))
+
+
+def check_send_right(access: AccessControl, user: str | None, topic: str, remote: str) -> None:
+    """Raise Refused if a user may not send to a topic: what `check_rights` does for a send whose message was
+    not parsed."""
+    try:
+        access.authorize_call(_SEND_NAME, user, (on_topic_itself(topic, PUB),), remote)
+    except Denied as error:
+        access.note(error, remote)
+        raise _refused(error) from None
 
 
 def check_settings(access: AccessControl, call: Call, settings: Settings) -> None:
@@ -44,10 +57,11 @@ def _require(access: AccessControl, call: Call, kind: Any, demands: Iterator[Dem
     try:
         access.authorize_call(kind.full_name, call.user, demands, call.channel.remote)
     except Denied as error:
-        raise refused(error) from None
+        access.note(error, call.channel.remote)
+        raise _refused(error) from None
 
 
-def refused(error: Denied) -> Refused:
+def _refused(error: Denied) -> Refused:
     return Refused(Code.UNAUTHORIZED, str(error), error.cause)
 
 
@@ -113,6 +127,7 @@ _BUILDS: dict[str, Callable[[Any], Iterator[Demand]]] = {
     "ChangeInvisibleDurationRequest": _group,
     "ReceiveMessageRequest": _receive,
     "AckMessageRequest": _consume,
+    "SyncLiteSubscriptionRequest": _consume,
     "ForwardMessageToDeadLetterQueueRequest": _consume,
     "QueryAssignmentRequest": _consume,
     "QueryRouteRequest": _route,

@@ -150,7 +150,6 @@ class Acks:
     def forward(self, call: Call, request: ForwardMessageToDeadLetterQueueRequest) -> None:
         """Make a message a dead letter of its group. Raises Refused and Refusal."""
         topic, group = self._names(request.topic, request.group)
-        self._acks.check_group(group)
         taken = self._renewals.take(call.client_id, request.receipt_handle)
 
         def forwarded(status: Status) -> None:
@@ -173,7 +172,8 @@ class Acks:
         return name, group_name
 
     def _handle(self, taken: Taken, topic: str, group: str) -> Handle:
-        """Return the handle that a client means. Raises Refused."""
+        """Return the handle that a client means. Raises Refused and Refusal."""
+        self._acks.check_group(group)
         return read_handle(taken.text, topic, group, self._parts.broker_name, self._parts.clock())
 
     def _status(self, call: Call, status: PutStatus) -> Status:

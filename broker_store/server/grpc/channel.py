@@ -1,7 +1,8 @@
 """One TCP connection of the gRPC port: calls from bytes, and bytes from answers.
 
-`protocol.http2.connection` makes requests of received bytes, and the service is called for each. The answers
-to all requests of one read are written in one piece, and those to sends once for each group.
+`protocol.http2.connection` makes requests of received bytes, and the service is called for each, in the turns
+that all connections of the port share (`turns.py`). The answers to all requests of one turn are written in
+one piece, and those to sends once for each group.
 
 The cost of a peer is bounded as on the broker port (`server/channel.py`): by the limits of
 `http2.connection`, by the bytes of unfinished requests on all connections of the port, by the time from the
@@ -9,8 +10,8 @@ beginning of a request to its end, and by the bytes that it does not read. A pee
 is not read either. One that does not open its windows is closed after WINDOW_TIMEOUT_S, or when
 MAX_QUEUED_BYTES wait for them.
 
-The first byte decides whether the connection has TLS. Then `TlsTransport` stands between the transport of the
-system and this protocol.
+`opening.Opening` has read the first byte. If the connection has TLS, `TlsTransport` stands between the
+transport of the system and this protocol.
 
 Times are of the loop's clock.
 """
@@ -19,12 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
+from broker_store.broker.shares import Full, Shares
 from broker_store.kernels.http2_fields import read_fields
 from broker_store.kernels.http2_frames import answer_frames, scan_frames
 from broker_store.protocol.grpc.framing import HEAD, TRAILERS_OK, GrpcError, GrpcStatus, failed
@@ -32,18 +33,17 @@ from broker_store.protocol.http2.connection import Connection
 from broker_store.protocol.http2.events import Event, Finished, Opened, Received, Request, Reset, TooLarge
 from broker_store.protocol.http2.functions import Functions
 from broker_store.protocol.http2.stream import Stream
-from broker_store.protocol.tls import HANDSHAKE
+from broker_store.protocol.proxy_prologue import Peer
+from broker_store.server.addresses import address_text, packed_address
 from broker_store.server.channel import (
     FRAME_TIMEOUT_S,
     HIGH_WATER_BYTES,
     IDLE_TIMEOUT_S,
-    MAX_KEPT_BYTES,
     MAX_UNSENT_BYTES,
     Refused,
-    address_text,
-    packed_address,
 )
-from broker_store.server.tls_transport import TlsPort, TlsTransport
+from broker_store.server.grpc.turns import Turns
+from broker_store.server.tls_transport import TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ COMPILED = Functions(scan_frames, answer_frames, read_fields)
 WINDOW_TIMEOUT_S = 60.0
 MIN_TAKEN_BYTES = 64 << 10
 MAX_QUEUED_BYTES = 64 << 20
-MAX_ALL_QUEUED_BYTES = 256 << 20  # of all connections of the port
 MAX_RESUMED_PER_TURN = 32
-# Calls of one read are handled so long; the others have their turn, and then the next of this one.
-MAX_TURN_S = 0.01
-EVENTS_AT_ONCE = 8  # between two readings of the clock
-# Each costs the groups of its client, and a notice for each member of them.
-MAX_GIVEN_UP_PER_TURN = 32
+# What was read is parsed in pieces: 256 KiB of header blocks that are not usual take 0.2 s. Each piece has a
+# cost of its own, so those of a connection grow while they are parsed quickly.
+LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 16 << 10, 64 << 10
+QUICK_PIECE_S = 0.002
+# Of work that waits: a request that is parsed counts as so many bytes that are not.
+REQUEST_BYTES = 512
 
 
 class GrpcHandler(Protocol):
@@ -88,17 +88,37 @@ class GrpcHandler(Protocol):
 class GrpcPort(Protocol):
     """The listening port that accepted a channel (`port.GrpcListener`)."""
 
-    kept_bytes: int
     queued_bytes: int  # of answers that wait for windows, of all its connections
+    shares: Shares
     channels: set[GrpcChannel]
     refused: Refused
-    tls: TlsPort | None  # None if connections have no TLS
 
-    def admit(self, channel: GrpcChannel) -> bool: ...
+    @property
+    def turns(self) -> Turns[GrpcChannel, Stream]:
+        """Return the turns that its connections share."""
 
-    def gone(self, channel: GrpcChannel) -> None: ...
+    def gone(self, connection: GrpcChannel) -> None: ...
 
-    def write_log(self, level: int, cause: str, text: str, *arguments: object) -> None: ...
+    def has_room_for_user(self, connection: GrpcChannel, user: str) -> bool: ...
+
+    def queue(self, connection: GrpcChannel, size: int) -> Full | None:
+        """Count bytes that wait for windows. Return the holder that has too many of them, None if all may
+        have so many."""
+
+    def channels_of(self, holder: str) -> list[GrpcChannel]:
+        """Return the channels of an address or user."""
+
+    def keep(self, connection: GrpcChannel, kept: int) -> None: ...
+
+    def count_end(
+        self,
+        connection: GrpcChannel,
+        level: int,
+        cause: str,
+        text: str,
+        value: int | None = None,
+        limit: int | None = None,
+    ) -> None: ...
 
 
 class GrpcChannel(asyncio.Protocol):
@@ -106,9 +126,9 @@ class GrpcChannel(asyncio.Protocol):
 
     __slots__ = (
         "remote", "remote_host", "listener", "loop", "handler", "connection", "transport", "tls",
-        "last_s", "closed", "_has_begun", "_kept", "_is_receiving", "_is_scheduled", "_is_paused",
-        "_resumed_s", "_queued", "_queued_since_s", "_released", "_promised", "_unwritten", "_resumed",
-        "_given_up", "_events",
+        "last_s", "closed", "kept", "waits_for_turn", "turn_times_s", "_is_receiving", "_is_scheduled",
+        "_is_paused", "_is_held", "_resumed_s", "_queued", "_queued_since_s", "_released", "_promised",
+        "_unwritten", "_resumed", "_unread", "_unread_at", "_unread_bytes", "_piece_bytes", "_events",
     )  # fmt: skip
 
     def __init__(self, handler: GrpcHandler, listener: GrpcPort):
@@ -122,95 +142,122 @@ class GrpcChannel(asyncio.Protocol):
         self.transport: asyncio.Transport | TlsTransport | None = None
         self.tls: TlsTransport | None = None
         self.closed = False
-        self._has_begun = False
-        self._kept = 0
+        self.kept = 0
+        self.waits_for_turn = False
+        self.turn_times_s = (0.0, 0.0)
         self._is_receiving = self._is_scheduled = self._is_paused = False
+        self._is_held = False  # nothing is read until all that came is handled
         self._resumed_s = 0.0
         self._queued = 0
         self._queued_since_s = 0.0
         self._released = 0  # of `connection.released`, at that time
         self._promised = self._unwritten = 0
         self._resumed: deque[Callable[[], None]] = deque()
-        self._given_up: deque[Stream] = deque()  # which the handler has not forgotten yet
-        self._events: list[Event] = []  # of the last read; no further data is read until all are handled
+        # What came and waits for its turn: bytes, the first of them from `_unread_at` on, and events.
+        self._unread: deque[bytes] = deque()
+        self._unread_at = self._unread_bytes = 0
+        self._piece_bytes = LEAST_PIECE_BYTES
+        self._events: deque[Event] = deque()
 
-    # Callbacks of asyncio
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of TCP
+    def serve(self, transport: asyncio.Transport | TlsTransport, peer: Peer) -> None:
+        """Serve a connection. `peer` is the client's (address, port). Nothing is written before its first
+        byte."""
         self.transport = transport
-        peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        self.tls = transport if isinstance(transport, TlsTransport) else None
         self.remote = address_text(peer)
         self.remote_host = (packed_address(peer[0]), peer[1])
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
-        # Nothing is written before the first byte of the client, which may be that of TLS.
-        if not self.listener.admit(self):
-            self.abort()
+
+    # Callbacks of asyncio
 
     def data_received(self, data: bytes) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            if data[0] == HANDSHAKE and self.listener.tls is not None:
-                self._begin_tls(self.listener.tls, data)
-                return
-        self.last_s = now_s = self.loop.time()
-        connection = self.connection
-        self._handle_events(self._events + connection.receive(data, now_s))
-        if connection.failure is not None:
-            self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
-            return
-        kept = connection.kept
-        if self.tls is not None:
-            kept += self.tls.session.kept
-        if kept != self._kept:
-            self._keep(kept)
-
-    def _begin_tls(self, port: TlsPort, data: bytes) -> None:
-        raw = cast(asyncio.Transport, self.transport)  # that of the system, until now
-        self.transport = self.tls = TlsTransport(raw, self, port)
-        raw.set_protocol(self.tls)
-        self.tls.data_received(data)
+        self.last_s = self.loop.time()
+        self._unread.append(data)
+        self._unread_bytes += len(data)
+        if not self._is_paused and not self.closed:
+            self.listener.turns.begin(self)
+        if self._unread_bytes:
+            self._hold()
 
     def count_kept(self) -> None:
-        """Take notice that the bytes of unfinished records have changed."""
-        if self.tls is not None and not self.closed:
-            self._keep(self.connection.kept + self.tls.session.kept)
+        """Count the bytes of unfinished requests and records, and of what waits for its turn."""
+        kept = self.connection.kept + self._unread_bytes
+        if self.tls is not None:
+            kept += self.tls.session.kept
+        if kept != self.kept and not self.closed:
+            self.listener.keep(self, kept)
 
     def tls_failed(self, level: int, cause: str, text: str) -> None:
         """Log and count why the connection ends."""
-        self._count_end(level, cause, text)
+        self.listener.count_end(self, level, cause, text)
         self._give_up_streams()
 
-    def _handle_events(self, events: list[Event]) -> None:
-        """Handle what was read, for MAX_TURN_S; the rest in later turns, when the client reads its answers.
-        Nothing is read meanwhile."""
+    @property
+    def unread(self) -> int:
+        """Return about how many bytes wait for the turn of this connection."""
+        return self._unread_bytes + REQUEST_BYTES * len(self._events)
+
+    def take_turn(self, until_s: float) -> bool:
+        """Handle what came, until this time of `time.perf_counter`. Return True if more is left. Then nothing
+        is read until all is handled."""
+        if self._is_paused or self.closed:
+            return False  # `resume_writing` goes on
         self._is_receiving = True
-        self._events = events
-        until_s = math.inf
-        for at, event in enumerate(events):
-            if at % EVENTS_AT_ONCE == EVENTS_AT_ONCE - 1:
-                now_s = time.perf_counter()
-                if now_s > until_s:
-                    self._events = events[at:]
-                    break
-                until_s = min(until_s, now_s + MAX_TURN_S)
-            self._handle(event)
-        else:
-            self._events = []
+        connection, events = self.connection, self._events
+        is_first = True
+        # One event may take milliseconds: a send of 1,024 messages, a piece with 100 commands.
+        while (events or self._unread) and (is_first or time.perf_counter() < until_s):
+            is_first = False
+            if events:
+                self._handle(events.popleft())
+            else:
+                events.extend(self._parse_piece())
         self._is_receiving = False
         self._write_out()
-        if self._events and self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self.loop.call_soon(self._handle_rest)
-
-    def _handle_rest(self) -> None:
-        if self._is_paused or self.closed:
-            return
-        if self._events:
-            self._handle_events(self._events)
-        if not self._events and not self._is_paused:
+        if self.closed:
+            return False
+        if connection.failure is not None:
+            self._close_for(logging.INFO, connection.failure.cause, str(connection.failure))
+            return False
+        self.count_kept()
+        if events or self._unread:
+            self._hold()
+            return not self._is_paused
+        if self._is_held and not self._is_paused:
             self._resume_reading()
+        return False
+
+    def _parse_piece(self) -> list[Event]:
+        piece, began_s = self._next_piece(), time.perf_counter()
+        events = self.connection.receive(piece, self.loop.time())
+        if time.perf_counter() - began_s > QUICK_PIECE_S:
+            self._piece_bytes = LEAST_PIECE_BYTES
+        elif len(piece) == self._piece_bytes < MOST_PIECE_BYTES:
+            self._piece_bytes *= 2
+        return events
+
+    def _next_piece(self) -> bytes:
+        data, at = self._unread[0], self._unread_at
+        end = at + self._piece_bytes
+        if end < len(data):
+            piece, self._unread_at = data[at:end], end
+        else:
+            piece = data[at:] if at else data
+            self._unread.popleft()
+            self._unread_at = 0
+        self._unread_bytes -= len(piece)
+        return piece
+
+    def _hold(self) -> None:
+        """Read nothing more until what came is handled."""
+        if not self._is_held:
+            self._is_held = True
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
+        self.count_kept()
 
     def _resume_reading(self) -> None:
+        self._is_held = False
         self._resumed_s = self.loop.time()
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
@@ -239,38 +286,12 @@ class GrpcChannel(asyncio.Protocol):
             handler.gone(stream)
             self.fail(stream, error)
 
-    def _keep(self, kept: int) -> None:
-        """Count the bytes of unfinished requests. If the bound of all connections is exceeded, the one with
-        most is closed."""
-        listener = self.listener
-        listener.kept_bytes += kept - self._kept
-        grows = kept > self._kept
-        self._kept = kept
-        if grows and listener.kept_bytes > MAX_KEPT_BYTES:
-            most = max((self, *listener.channels), key=lambda channel: channel._kept)
-            most._close_for(
-                logging.WARNING,
-                "unfinished frames",
-                f"unfinished requests of all connections take {listener.kept_bytes} bytes, {most._kept} of "
-                "them this one's",
-                listener.kept_bytes,
-                MAX_KEPT_BYTES,
-            )
-            most.abort()
-            most._keep(0)  # `connection_lost` comes later, and others may grow before
-
     def _close_for(
         self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None
     ) -> None:
         """Log and count why the connection is closed, and close it after what was written."""
-        self._count_end(level, cause, text, value, limit)
+        self.listener.count_end(self, level, cause, text, value, limit)
         self.close()
-
-    def _count_end(
-        self, level: int, cause: str, text: str, value: int | None = None, limit: int | None = None
-    ) -> None:
-        self.listener.write_log(level, cause, "closing %s: %s", self.remote, text)
-        self.listener.refused(cause, value=value, limit=limit, who=self.remote, said=text)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -279,7 +300,10 @@ class GrpcChannel(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self._handle_rest()
+        if self._events or self._unread:
+            self.listener.turns.wait(self)
+        else:
+            self._resume_reading()
         self._call_resumed()
 
     @property
@@ -298,6 +322,11 @@ class GrpcChannel(asyncio.Protocol):
         written = 0 if self.transport is None else self.transport.get_write_buffer_size()
         return written + self.connection.queued
 
+    @property
+    def queued(self) -> int:
+        """Return the bytes that wait for windows, as the port has counted them."""
+        return self._queued
+
     def when_resumed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the client reads again; never if the connection ends first."""
         self._resumed.append(callback)
@@ -312,7 +341,7 @@ class GrpcChannel(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._give_up_streams()
-        self._keep(0)
+        self.listener.keep(self, 0)
         self.listener.gone(self)
 
     # Answers
@@ -363,6 +392,8 @@ class GrpcChannel(asyncio.Protocol):
     def _write_out(self) -> None:
         self._is_scheduled = False
         self._unwritten = 0
+        if self.kept:
+            self.count_kept()  # streams may have ended
         out = self.connection.take()
         transport = self.transport
         if out and transport is not None and not transport.is_closing():
@@ -389,14 +420,18 @@ class GrpcChannel(asyncio.Protocol):
         listener, released = self.listener, self.connection.released
         if not self._queued or released - self._released >= MIN_TAKEN_BYTES:
             self._queued_since_s, self._released = self.loop.time(), released
-        listener.queued_bytes += queued - self._queued
+        full = listener.queue(self, queued - self._queued)
         self._queued = queued
         if queued > MAX_QUEUED_BYTES:
             self._end_for_queue(f"{queued} bytes wait for its windows", MAX_QUEUED_BYTES)
-        elif listener.queued_bytes > MAX_ALL_QUEUED_BYTES:
+        elif listener.queued_bytes > (limit := listener.shares.unfinished_bytes):
             most = max(listener.channels, key=lambda channel: channel._queued)
             text = f"{listener.queued_bytes} bytes wait for windows, {most._queued} of them for its own"
-            most._end_for_queue(text, MAX_ALL_QUEUED_BYTES)
+            most._end_for_queue(text, limit)
+        elif full is not None:
+            most = max(listener.channels_of(full.holder), key=lambda channel: channel._queued)
+            text = f"{full.count} bytes wait for windows of {full.holder}, {most._queued} of them for its own"
+            most._end_for_queue(text, full.most)
 
     def _end_for_queue(self, text: str, limit: int) -> None:
         self._close_for(logging.INFO, "peer does not read", text, self._queued, limit)
@@ -422,23 +457,18 @@ class GrpcChannel(asyncio.Protocol):
         `connection_lost`, which comes only when the client has read what was written before."""
         self.closed = True
         self._resumed.clear()
-        self.listener.queued_bytes -= self._queued
+        self.listener.queue(self, -self._queued)
         self._queued = 0
         cancelled = [event.stream for event in self._events if isinstance(event, Reset)]
-        self._events = []
+        self._events.clear()
+        self._unread.clear()
+        self._unread_bytes = self._unread_at = 0
+        self.listener.turns.leave(self)
         self._give_up(cancelled + self.connection.end())
 
     def _give_up(self, streams: list[Stream]) -> None:
-        """Forget calls, MAX_GIVEN_UP_PER_TURN in each turn."""
-        if streams and not self._given_up:
-            self.loop.call_soon(self._give_up_some)
-        self._given_up.extend(streams)
-
-    def _give_up_some(self) -> None:
-        for _ in range(min(MAX_GIVEN_UP_PER_TURN, len(self._given_up))):
-            self.handler.gone(self._given_up.popleft())
-        if self._given_up:
-            self.loop.call_soon(self._give_up_some)
+        """Forget calls. Each costs the groups of its client, and a notice for each member of them."""
+        self.listener.turns.forget(streams)
 
     def overdue(self, now_s: float) -> tuple[str, float, float] | None:
         """Return why the connection has to be closed at loop time `now_s` (cause, seconds, limit), or
@@ -446,6 +476,8 @@ class GrpcChannel(asyncio.Protocol):
         if self.tls is not None and not self._is_paused:
             if (why := self.tls.overdue(now_s, self._resumed_s)) is not None:
                 return why
+        if self.waits_for_turn:
+            return None  # it is this side that is late
         since_s = self.connection.unfinished_since()
         if since_s is not None and not self._is_paused:
             unfinished_s = now_s - max(since_s, self._resumed_s)  # the time without reading does not count

@@ -23,6 +23,7 @@ from broker_store.protocol.http2.fields import Fields
 from broker_store.server.channel import RequestTimeout
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.grpc.channel import GrpcChannel
+from broker_store.server.grpc.lite import refuse_lite_consumer
 from broker_store.server.grpc.names import check_group_name, check_topic_name, check_user_topic
 from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.statuses import Refused, refused_of
@@ -41,6 +42,7 @@ _CLIENT_TYPES = {number: name for name, number in ClientType.items()}  # a peer 
 _CONSUMERS = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+    ClientType.LITE_PUSH_CONSUMER: "CONSUME_PASSIVELY",  # refused later than the types that are not known
 }
 MAX_SUBSCRIPTIONS = 1_000
 MAX_TOPICS = 1_000  # of a producer
@@ -56,8 +58,7 @@ class GrpcClient:
 
     __slots__ = (
         "client_id", "language", "version", "remote", "closed", "settings", "settings_ms", "settings_bytes",
-        "questions",
-        "_channel", "_end",
+        "questions", "user", "_channel", "_end",
     )  # fmt: skip
 
     def __init__(
@@ -66,13 +67,16 @@ class GrpcClient:
         channel: GrpcChannel,
         questions: Questions | None = None,
         end: Callable[[], None] = lambda: None,
+        user: str | None = None,
     ):
+        """`user` is who has proved to be the client; None if nothing is authenticated."""
         self.client_id = fields.get(CLIENT_ID, "")
         language = fields.get(_LANGUAGE, "").upper()
         language = _LANGUAGE_NAMES.get(language, language)
         self.language = language if language in LANGUAGES else "OTHER"
         self.version = version_number(fields.get(_VERSION, ""))
         self.remote = channel.remote
+        self.user = user
         self.closed = False
         self.settings = Settings()
         self.settings_ms = 0  # when they came
@@ -105,10 +109,9 @@ class GrpcClient:
             raise RequestTimeout(f"client {self.client_id:.120} has no Telemetry, by which it is asked")
         return await self.questions.request(command, timeout)
 
-    def answered(self, command: TelemetryCommand) -> None:
-        """Take an answer of the client."""
-        if self.questions is not None:
-            self.questions.answered(command)
+    def answered(self, command: TelemetryCommand) -> bool:
+        """Take an answer of the client; return whether it was asked for."""
+        return self.questions is not None and self.questions.answered(command)
 
     def close(self) -> None:
         self._end()
@@ -125,7 +128,8 @@ class GrpcClients:
     def __init__(self, parts: BrokerParts, register: ClientHandlers):
         self._parts, self._handlers = parts, register
         self._clients: dict[str, GrpcClient] = {}
-        self._ended: dict[str, None] = {}  # ids of clients whose Telemetry ended, oldest first
+        # Clients whose Telemetry ended, by their ids, with their users; oldest first
+        self._ended: dict[str, str | None] = {}
         self._settings_bytes = 0  # of all clients
 
     def __len__(self) -> int:
@@ -146,9 +150,10 @@ class GrpcClients:
             )
         now_ms = self._parts.clock()
         before = self._clients.get(client.client_id)
+        if before is not None and before.user != client.user:
+            raise _of_another_user(before.client_id)
         size = self._check_size(settings, before)
-        kept = Settings()
-        kept.CopyFrom(settings)
+        kept = _used(settings)
         if kept.HasField("subscription"):
             self._register(client, kept, now_ms)
         else:
@@ -179,21 +184,23 @@ class GrpcClients:
             )
         return size
 
-    def heartbeat(self, client_id: str, group: v2.Resource) -> None:
-        """Note that a client lives. Raises Refused."""
-        client = self._known(client_id)
+    def heartbeat(self, client_id: str, group: v2.Resource, user: str | None = None) -> None:
+        """Note that a client of a user lives. Raises Refused."""
+        client = self._known(client_id, user)
         if client.settings.HasField("subscription"):
             check_group_name(group.name)
             self._register(client, client.settings, client.settings_ms)
         else:
             self._register_producer(client, client.settings)
 
-    def terminate(self, client_id: str, group: v2.Resource) -> None:
-        """Forget a client that ends. Raises Refused."""
+    def terminate(self, client_id: str, group: v2.Resource, user: str | None = None) -> None:
+        """Forget a client of a user that ends. Raises Refused."""
         if client_id in self._ended:
+            if user is not None and self._ended[client_id] != user:
+                raise _of_another_user(client_id)
             del self._ended[client_id]
             return
-        client = self._known(client_id)
+        client = self._known(client_id, user)
         if client.settings.HasField("subscription"):
             check_group_name(group.name)
         self._forget(client)
@@ -204,7 +211,7 @@ class GrpcClients:
             _close(client)
             return False
         self._forget(client)
-        self._ended[client.client_id] = None
+        self._ended[client.client_id] = client.user
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
         return True
@@ -215,7 +222,9 @@ class GrpcClients:
         self._settings_bytes -= client.settings_bytes
         self._parts.clients.channel_closed(client)
 
-    def _known(self, client_id: str) -> GrpcClient:
+    def _known(self, client_id: str, user: str | None) -> GrpcClient:
+        """Return a client. `user` is who has proved to send the call; None if it needs no proof. Raises
+        Refused."""
         client = self._clients.get(client_id)
         if client is None:
             raise Refused(
@@ -223,6 +232,8 @@ class GrpcClients:
                 "cannot find client settings for this client",
                 "client settings",
             )
+        if user is not None and client.user != user:
+            raise _of_another_user(client.client_id)
         return client
 
     def _register_producer(self, client: GrpcClient, settings: Settings) -> None:
@@ -247,6 +258,7 @@ class GrpcClients:
                 client.language,
                 client.version,
                 self._parts.clock(),
+                client.user,
             )
         except LimitError as error:
             raise _too_many(error) from None
@@ -272,6 +284,8 @@ class GrpcClients:
                 value=len(subscription.subscriptions),
                 limit=MAX_SUBSCRIPTIONS,
             )
+        if settings.client_type == ClientType.LITE_PUSH_CONSUMER:
+            refuse_lite_consumer(self._parts.groups, group)
         data = ConsumerData(
             group,
             consume_type,
@@ -290,13 +304,31 @@ class GrpcClients:
         beat = Heartbeat(client.client_id, (), (data,))
         cause = Command.request(int(RequestCode.HEART_BEAT), language=client.language, version=client.version)
         try:
-            self._handlers.register((cause, client), beat)
+            self._handlers.register((cause, client), beat, client.user)
         except LimitError as error:
             raise _too_many(error) from None
         except Refusal as refusal:
             raise refused_of(refusal) from None
         except FilterError as error:
             raise _wrong_expression(error.cause) from None
+
+
+def _of_another_user(client_id: str) -> Refused:
+    """Return the refusal of a call that would end a client of another user, or take its place."""
+    text = f"client {client_id:.255} is that of another user"
+    return Refused(Code.UNAUTHORIZED, text, "client of another user")
+
+
+def _used(settings: Settings) -> Settings:
+    """Return a copy of what the broker uses of settings. The other fields may be lists of any length: a
+    parsed entry takes 25 times its bytes."""
+    used = Settings(client_type=settings.client_type, request_timeout=settings.request_timeout)
+    if settings.HasField("subscription"):
+        used.subscription.group.name = settings.subscription.group.name
+        used.subscription.subscriptions.extend(settings.subscription.subscriptions)
+    else:
+        used.publishing.topics.extend(settings.publishing.topics)
+    return used
 
 
 def _close(client: GrpcClient) -> None:

@@ -83,6 +83,7 @@ class EndsOfTransactions:
                     call.channel.remote,
                 )
             except Denied as error:
+                access.note(error, call.channel.remote)
                 raise Refusal(ResponseCode.NO_PERMISSION, str(error), error.cause) from None
 
 

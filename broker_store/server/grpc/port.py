@@ -1,30 +1,21 @@
-"""The listening port for RocketMQ 5 clients: plain connections and those with TLS."""
+"""The listening port for RocketMQ 5 clients."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-
-from broker_store.errors import BrokerStoreError
-from broker_store.server.certificate import Certificate
+from broker_store.broker.shares import Full, Held
+from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.service import Service
-from broker_store.server.listener import Listener, bind_for
+from broker_store.server.grpc.turns import Turns
+from broker_store.server.listener import NOTHING_BEFORE, Before, Listener, bind_for
 from broker_store.server.parts import BrokerParts
 from broker_store.server.router import Router
-from broker_store.server.tls_transport import TlsPort
-
-log = logging.getLogger(__name__)
-
-# How often the files of the certificate are read again: one that was replaced is used for new connections.
-CERTIFICATE_INTERVAL_S = 3_600.0
 
 
 class GrpcListener(Listener[GrpcChannel]):
-    """The port. Without a certificate it has plain connections alone."""
+    """The port."""
 
-    def __init__(self, parts: BrokerParts, router: Router, certificate: Certificate | None):
+    def __init__(self, parts: BrokerParts, router: Router, before: Before):
         service = self._service = Service(parts, router)
         super().__init__(
             lambda its: GrpcChannel(service, self),
@@ -32,47 +23,45 @@ class GrpcListener(Listener[GrpcChannel]):
             None,
             lambda command, channel, waited_ms, waiting: None,
             parts.statistics.refuse,
+            before,
+            parts.shares,
         )
-        self._certificate = certificate
         self.queued_bytes = 0
-        self.tls: TlsPort | None = None
-        self._renewal: asyncio.Task[None] | None = None
+        self.turns: Turns[GrpcChannel, Stream] = Turns(lambda stream: service.gone(stream))
+        self._queued = Held(parts.shares, parts.shares.unfinished_bytes)
 
-    async def open(self, listening: socket.socket) -> None:
-        """Accept connections on a bound socket. Raises ConfigError, StoreError."""
-        if self._certificate is not None:
-            self.tls = TlsPort(await asyncio.to_thread(self._certificate.open))
-            self._renewal = asyncio.create_task(self._renew(self._certificate, self.tls), name="certificate")
-        await super().open(listening)
+    def has_room_for_user(self, connection: GrpcChannel, user: str) -> bool:
+        """Note that a connection is one of a user, who signs its calls. Return False if the user has too
+        many."""
+        queued = connection.queued
+        self._queued.give(self.holders_of(connection), queued)
+        is_admitted = super().has_room_for_user(connection, user)
+        self._queued.take(self.holders_of(connection), queued)
+        return is_admitted
 
-    async def _renew(self, certificate: Certificate, tls: TlsPort) -> None:
-        while True:
-            await asyncio.sleep(CERTIFICATE_INTERVAL_S)
-            try:
-                context = await asyncio.to_thread(certificate.changed)
-            except BrokerStoreError as error:
-                log.warning("the certificate of the gRPC port stays as it was: %s", error)
-            else:
-                if context is not None:
-                    tls.context = context
+    def queue(self, connection: GrpcChannel, size: int) -> Full | None:
+        """Count bytes that wait for windows. Return the holder that has too many of them, None if all may
+        have so many."""
+        self.queued_bytes += size
+        holders = self.holders_of(connection)
+        if size < 0:
+            self._queued.give(holders, -size)
+            return None
+        self._queued.take(holders, size)
+        return self._queued.full(holders, 0)
 
     async def close(self, limit_s: float = 1.0) -> None:
-        if self._renewal is not None:
-            self._renewal.cancel()
-            self._renewal = None
         await super().close(limit_s)
         self._service.stop()
-        if self.tls is not None:
-            self.tls.close()
 
 
 async def open_grpc_port(
-    parts: BrokerParts, router: Router, host: str, port: int, certificate: Certificate | None = None
+    parts: BrokerParts, router: Router, host: str, port: int, before: Before = NOTHING_BEFORE
 ) -> GrpcListener:
     """Return the port, which accepts connections. `router` has what it shares with the broker port. Raises
-    OSError if the port is taken, and ConfigError or StoreError for the certificate."""
+    OSError if the port is taken."""
     listening = bind_for(host, port, "--grpc-port")
-    listener = GrpcListener(parts, router, certificate)
+    listener = GrpcListener(parts, router, before)
     try:
         await listener.open(listening)
     except BaseException:

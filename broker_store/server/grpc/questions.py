@@ -97,17 +97,17 @@ class Questions:
             )
         return None
 
-    def answered(self, answer: TelemetryCommand) -> None:
-        """Take the client's answer to a question. One to a question that was not asked, or whose time is
-        over, is dropped."""
+    def answered(self, answer: TelemetryCommand) -> bool:
+        """Take the client's answer to a question; return whether it waits for one. An answer to a question
+        that was not asked, or whose time is over, is dropped."""
         is_stacks = answer.WhichOneof("command") == "thread_stack_trace"
         nonce = answer.thread_stack_trace.nonce if is_stacks else answer.verify_message_result.nonce
         asked = self._asked.get(nonce)
         if asked is None or asked.future.done():
-            return
+            return False
         command = asked.command
         if is_stacks != (command.code == RequestCode.GET_CONSUMER_RUNNING_INFO):
-            return
+            return False
         if not is_stacks:
             result = {"consumeResult": _RESULTS.get(answer.status.code), "remark": "from gRPC client"}
             asked.future.set_result(command.answer(0, None, None, fastjson.dumps(result)))
@@ -117,6 +117,7 @@ class Questions:
         else:
             remark = f"the client answered {answer.status.code}: {answer.status.message:.200}"
             asked.future.set_result(command.answer(ResponseCode.SYSTEM_ERROR, remark))
+        return True
 
     def close(self) -> None:
         """End the questions that wait: the client is gone."""

@@ -23,7 +23,14 @@ from broker_store.kernels.grpc_received import received_messages
 from broker_store.protocol.codes import RequestCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.grpc.framing import body_of
-from broker_store.protocol.grpc.v2.definition_pb2 import Code, Message, Status
+from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Code,
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Resource,
+    Status,
+)
 from broker_store.protocol.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from broker_store.protocol.http2.stream import Stream
 from broker_store.protocol.pop import Receipt
@@ -37,7 +44,6 @@ from broker_store.server.grpc.consumer_settings import (
 )
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.handles import Handle, write_handle
-from broker_store.server.grpc.names import check_group_name
 from broker_store.server.grpc.property_names import RESERVED
 from broker_store.server.grpc.received_messages import attempt_of, digest_of, received_message, timestamp
 from broker_store.server.grpc.renewals import Renewals
@@ -61,7 +67,8 @@ NOT_GIVEN_INVISIBLE_MS = 1_000
 RESERVED_MS = 100
 # An answer is handed over in pieces of so many bytes or more, each of whole messages.
 PIECE_BYTES = 16 << 10
-
+# A larger request is kept without its further fields while it waits. Those of clients have some 100 bytes.
+MAX_KEPT_BYTES = 512
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +156,7 @@ class Receives:
         cause = Command.request(
             int(RequestCode.POP_MESSAGE), language=cause_client.language, version=cause_client.version
         )
-        answer = partial(self._answer, receiving, request)
+        answer = partial(self._answer, receiving, _needed(request))
         pop = check_pop(self._parts, asked, (cause, cause_client), receiving, answer)
         pop = pop._replace(on_found=receiving.promise)
         self._under_way[call.stream] = receiving
@@ -170,22 +177,15 @@ class Receives:
     def _check(self, call: Call, request: ReceiveMessageRequest) -> Asked:
         now_ms = self._parts.clock()
         poll_ms = self._poll_ms(call, request)
-        topic = self._routes.topic(request.message_queue.topic)
-        check_topic_size(request.message_queue.topic)
         group = request.group.name
-        check_group_name(group)
+        topic = self._routes.topic_for(request.message_queue.topic, group)
+        check_topic_size(request.message_queue.topic)
         invisible_ms = RENEWED_INVISIBLE_MS
         if not request.auto_renew:
             invisible_ms = milliseconds(request.invisible_duration)
             check_invisible(invisible_ms, MIN_INVISIBLE_MS)
         elif not self._renewals.has_room:
-            raise Refused(
-                Code.TOO_MANY_REQUESTS,
-                "too many messages are renewed",
-                "renewed messages",
-                value=len(self._renewals),
-                limit=self._renewals.limit,
-            )
+            raise self._too_many_renewed()
         expression = request.filter_expression
         kind = expression_type(expression)
         if kind != "TAG" and not expression.expression:
@@ -221,6 +221,15 @@ class Receives:
             kind,
             config is not None and config.consume_message_orderly,
             request.attempt_id if request.HasField("attempt_id") else None,
+        )
+
+    def _too_many_renewed(self) -> Refused:
+        return Refused(
+            Code.TOO_MANY_REQUESTS,
+            "too many messages are renewed",
+            "renewed messages",
+            value=len(self._renewals),
+            limit=self._renewals.limit,
         )
 
     def _poll_ms(self, call: Call, request: ReceiveMessageRequest) -> int:
@@ -284,9 +293,13 @@ class Receives:
         now_ms = self._parts.clock()
         topic_field = Message(topic=request.message_queue.topic).SerializeToString()
         messages: list[bytes] = []
+        # Without Telemetry it is not known how long a client lives.
+        renews = request.auto_renew and client is not None
+        is_full = False
         for stored, receipt, records, at in self._records(result):
             handle = Handle(receipt, stored.log_offset, topic, group)
-            if self._is_kept_back(receiving, handle, stored, most, tags):
+            is_full = renews and not self._renewals.has_room
+            if self._is_kept_back(receiving, handle, stored, most, tags, is_full=is_full):
                 continue
             text = write_handle(handle)
             digest = digest_of(stored.body)
@@ -295,12 +308,21 @@ class Receives:
                 message = received_message(stored, request.message_queue.topic, text, now_ms)
                 answer = body_of(ReceiveMessageResponse(message=message))
             messages.append(answer)
-            # Without Telemetry it is not known how long a client lives.
-            if request.auto_renew and client is not None:
+            if renews and client is not None:
                 self._renewals.add(client, text, handle, stored.reconsume_times)
         if receiving.closed:
             return
-        if not messages:
+        if not messages and is_full:
+            refused = self._too_many_renewed()
+            self._parts.statistics.refuse(
+                refused.cause,
+                value=refused.value,
+                limit=refused.limit,
+                who=receiving.remote,
+                said=str(refused),
+            )
+            self.refuse(call, refused.status)
+        elif not messages:
             self.refuse(call, Status(code=Code.MESSAGE_NOT_FOUND, message="no match message"))
         else:
             self._write(call, OK, messages)
@@ -312,6 +334,8 @@ class Receives:
         stored: record.StoredMessage,
         most: int,
         tags: frozenset[str],
+        *,
+        is_full: bool,
     ) -> bool:
         """Return whether a client does not get a message. Then it is acknowledged, given up, or visible
         again."""
@@ -320,7 +344,7 @@ class Receives:
                 self._acks.ack(handle.popped, receiving.remote, lambda status: None)
             elif stored.reconsume_times >= most:
                 self._dead_letters.forward_stored(handle, stored, receiving.remote, lambda status: None)
-            elif receiving.closed:
+            elif receiving.closed or is_full:  # no further message can be renewed
                 self._acks.change_invisible_time(
                     handle.popped, NOT_GIVEN_INVISIBLE_MS, receiving.remote, lambda status, receipt: None
                 )
@@ -372,6 +396,21 @@ class Receives:
         pieces.append(body_of(ReceiveMessageResponse(delivery_timestamp=timestamp(self._parts.clock()))))
         channel.send(stream, b"".join(pieces))
         channel.finish(stream)
+
+
+def _needed(request: ReceiveMessageRequest) -> ReceiveMessageRequest:
+    """Return a request without what its answer does not need. A receive waits for seconds, and its other
+    fields may be lists of any length: a parsed entry takes 25 times its bytes."""
+    if request.ByteSize() <= MAX_KEPT_BYTES:
+        return request
+    return ReceiveMessageRequest(
+        group=Resource(name=request.group.name),
+        message_queue=MessageQueue(topic=request.message_queue.topic),
+        filter_expression=FilterExpression(
+            type=request.filter_expression.type, expression=request.filter_expression.expression
+        ),
+        auto_renew=request.auto_renew,
+    )
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> None:

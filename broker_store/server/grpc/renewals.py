@@ -90,7 +90,7 @@ class Renewals:
         self._parts, self._acks, self._clients = parts, acks, clients
         self._loop = asyncio.get_running_loop()
         self._of_clients: dict[str, dict[str, _Renewed]] = {}
-        self._missed: deque[tuple[int, str]] = deque()  # until when a client may come back, and its id
+        self._missed: dict[str, int] = {}  # until when a client may come back, by its id; the first first
         self._due: list[tuple[int, int, _Renewed]] = []
         self._counter = itertools.count()
         self._returned: deque[_Renewed] = deque()  # of clients that have gone
@@ -136,7 +136,8 @@ class Renewals:
     def client_missed(self, client_id: str) -> None:
         """Make the messages of a client visible if it does not come back, because its Telemetry has ended."""
         if client_id in self._of_clients:
-            self._missed.append((self._parts.clock() + COME_BACK_MS, client_id))
+            self._missed.pop(client_id, None)  # it may have come back before, and gone again
+            self._missed[client_id] = self._parts.clock() + COME_BACK_MS
 
     def client_gone(self, client_id: str) -> None:
         """Make the messages of a client visible, because it has gone."""
@@ -144,6 +145,7 @@ class Renewals:
             renewed.is_over = True
             self._count -= 1
             self._returned.append(renewed)
+        self._forget_over()
         if self._returned:
             self._loop.call_soon(self._return_some)
 
@@ -160,7 +162,11 @@ class Renewals:
         del of_client[renewed.text]
         if not of_client:
             del self._of_clients[renewed.client_id]
-        if len(self._due) > 2 * self._count + 1_000:  # most of them are over
+        self._forget_over()
+
+    def _forget_over(self) -> None:
+        """Forget what is due later for messages that are not renewed any more, if they are the most."""
+        if len(self._due) > 2 * self._count + 1_000:
             self._due = [entry for entry in self._due if not entry[2].is_over]
             heapq.heapify(self._due)
 
@@ -173,8 +179,8 @@ class Renewals:
         """Renew what is due, RENEWALS_PER_TURN in each turn."""
         self._timer = None
         now_ms = self._parts.clock()
-        while self._missed and self._missed[0][0] <= now_ms:
-            client_id = self._missed.popleft()[1]
+        while self._missed and self._missed[client_id := next(iter(self._missed))] <= now_ms:
+            del self._missed[client_id]
             if self._clients.find(client_id) is None:
                 self.client_gone(client_id)
         left = RENEWALS_PER_TURN

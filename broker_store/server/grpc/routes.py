@@ -21,11 +21,11 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     QueryRouteRequest,
     QueryRouteResponse,
 )
+from broker_store.server.attributes import MESSAGE_TYPE
 from broker_store.server.grpc.names import check_group_name, check_user_topic
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_request import ALL_QUEUES
-from broker_store.server.topic_attributes import MESSAGE_TYPE
 
 # By the attribute of a topic. A topic without it takes normal messages, as in Apache's proxy.
 _TYPES: dict[str, tuple[MessageType, ...]] = {
@@ -57,21 +57,22 @@ class Routes:
         _check_size(request)
         read, write = self._counts(config)
         return QueryRouteResponse(
-            status=OK, message_queues=self._queues(config, request, range(max(read, write)))
+            status=OK,
+            message_queues=self._queues(config, request, range(max(read, write)), accepted_types(config)),
         )
 
     def assign(self, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
         """Return which queues a client of a group receives from: all of this broker as one, whose id is -1,
         or each of them for a group that consumes in order. Raises Refused."""
-        config = self.topic(request.topic)
-        _check_size(request)
         group = request.group.name
-        check_group_name(group)
+        config = self.topic_for(request.topic, group)
+        _check_size(request)
         if not config.perm & self._parts.settings.broker_permission & PERM_READ or not config.read_queues:
             raise Refused(Code.FORBIDDEN, "no readable queue", "permission")
         found = self._parts.groups.get(group)
         in_order = found is not None and found.consume_message_orderly
-        queues = self._queues(config, request, range(self._counts(config)[0] if in_order else 1))
+        numbers = range(self._counts(config)[0] if in_order else 1)
+        queues = self._queues(config, request, numbers, ())  # types are for producers
         if not in_order:
             queues[0].id = ALL_QUEUES
         return QueryAssignmentResponse(
@@ -81,6 +82,13 @@ class Routes:
     def topic(self, resource: Resource) -> TopicConfig:
         """Return the topic that a call names. Raises Refused if there is none."""
         return self.topic_of(resource.name)
+
+    def topic_for(self, resource: Resource, group: str) -> TopicConfig:
+        """Return the topic that the call of a consumer names. Raises Refused: both names are checked before
+        the topic is looked up."""
+        check_user_topic(self._parts.topics, resource.name)
+        check_group_name(group)
+        return self.topic(resource)
 
     def topic_of(self, name: str) -> TopicConfig:
         """Return the topic of a name in a call. Raises Refused if there is none."""
@@ -103,7 +111,11 @@ class Routes:
         )
 
     def _queues(
-        self, config: TopicConfig, request: QueryRouteRequest | QueryAssignmentRequest, numbers: range
+        self,
+        config: TopicConfig,
+        request: QueryRouteRequest | QueryAssignmentRequest,
+        numbers: range,
+        types: tuple[MessageType, ...],
     ) -> list[MessageQueue]:
         """Return queues of a topic by their numbers, each with the endpoints of the request."""
         read, write = self._counts(config)
@@ -117,7 +129,7 @@ class Routes:
                 id=number,
                 permission=Permission.READ_WRITE if number < min(read, write) else rest,
                 broker=broker,
-                accept_message_types=accepted_types(config),
+                accept_message_types=types,
             )
             for number in numbers
         ]

@@ -29,13 +29,14 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
 )
 from broker_store.protocol.http2.stream import Stream
 from broker_store.server.grpc import transaction_ids
+from broker_store.server.grpc.access import check_send_right
 from broker_store.server.grpc.call import Call
 from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.property_names import REFUSED
 from broker_store.server.grpc.routes import Routes, check_type
 from broker_store.server.grpc.sent_messages import NORMAL, check_body, properties_of, type_of
 from broker_store.server.grpc.statuses import OF_PUT, OK, Refused
-from broker_store.server.grpc.unparsed import MAX_MESSAGES, check_send, too_many_messages
+from broker_store.server.grpc.unparsed import MAX_MESSAGES, check_keys, check_send, too_many_messages
 from broker_store.server.parts import BrokerParts
 from broker_store.server.produce import added_properties
 from broker_store.server.waiting import make_half, make_wait, recall_handle_of
@@ -64,20 +65,25 @@ class Sends:
         self._parts, self._routes = parts, routes
         self._group = parts.sends
         self._max_body = parts.store_settings.max_message_size
-        self._max_pending = parts.settings.send_thread_pool_queue_capacity
-        self._added = properties.encode(added_properties(parts.settings))
-        self._read_usual = usual_sends(REFUSED, self._added)
+        self._take_added()
+        parts.live.watch(("traceOn",), self._take_added)
         self._stored_answer = stored_answers(SendMessageResponse(status=OK).SerializeToString())
         self._turn = itertools.count()
 
-    def send_usual(self, channel: GrpcChannel, stream: Stream, body: bytes) -> bool:
-        """Do what `send` does, from the bytes of a call with one message of the usual kind. Return False for
-        any other call. Raises Refused."""
+    def _take_added(self) -> None:
+        self._added = properties.encode(added_properties(self._parts.settings))
+        self._read_usual = usual_sends(REFUSED, self._added)
+
+    def send_usual(self, channel: GrpcChannel, stream: Stream, body: bytes, user: str | None) -> bool:
+        """Check the right of a user and do what `send` does, from the bytes of a call with one message of the
+        usual kind. Return False for any other call. Raises Refused."""
         read = self._read_usual(body)
         if not read:
             return False
         topic, message_id, message_body, encoded, born_ms, encoding = read
-        self._check_capacity()
+        if self._parts.access is not None:
+            check_send_right(self._parts.access, user, topic, channel.remote)
+        self._check_capacity(channel.remote)
         config = self._routes.topic_of(topic)
         check_body(message_body, self._max_body)
         if config.attributes:  # without any, a topic takes this type
@@ -102,7 +108,8 @@ class Sends:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send", "number of messages")
         if len(messages) > MAX_MESSAGES:
             raise too_many_messages()
-        self._check_capacity()
+        check_keys(request)
+        self._check_capacity(call.channel.remote)
         first = messages[0]
         config = self._routes.topic(first.topic)
         now_ms = self._parts.clock()
@@ -132,17 +139,13 @@ class Sends:
         for number, message in enumerate(made):
             self._group.add(message, stored, (pending, number), expires=True)
 
-    def _check_capacity(self) -> None:
-        store, pending = self._parts.store, self._group.pending
+    def _check_capacity(self, remote: str) -> None:
+        store = self._parts.store
         if store.rejects_sends is not None:
             raise Refused(Code.TOO_MANY_REQUESTS, flow.REJECTED, store.rejects_sends.replace("_", " "))
-        if pending >= self._max_pending:
+        if (full := self._group.no_room_for(remote)) is not None:
             raise Refused(
-                Code.TOO_MANY_REQUESTS,
-                flow.OVERLOADED,
-                "overload of sends",
-                value=pending,
-                limit=self._max_pending,
+                Code.TOO_MANY_REQUESTS, flow.OVERLOADED, full.cause, value=full.value, limit=full.limit
             )
 
     def _check_types(self, kinds: Sequence[str], config: TopicConfig) -> str:

@@ -102,11 +102,14 @@ def properties_of(given: v2.Message, kind: str, topic: str, now_ms: int) -> dict
             raise Refused(_ILLEGAL_TAG, "tag cannot contain '|'", "tag")
         pairs[properties.TAGS] = tag
         size += len(tag.encode())
-    if keys := [key for key in system.keys if key]:
-        for key in keys:
-            _check_text("key", key, _ILLEGAL_KEY)
-            size += len(key.encode())
-        pairs[properties.KEYS] = properties.KEY_SEPARATOR.join(keys)
+    if keys := list(filter(None, system.keys)):
+        joined = properties.KEY_SEPARATOR.join(keys)
+        # They are checked together, and one by one if one is wrong: there may be 16,000 of one letter.
+        if any(map(str.isspace, keys)) or _has_control(joined):
+            for key in keys:
+                _check_text("key", key, _ILLEGAL_KEY)
+        size += len(joined.encode()) - (len(keys) - 1) * len(properties.KEY_SEPARATOR)
+        pairs[properties.KEYS] = joined
     if size > MAX_USER_PROPERTIES_BYTES:
         raise properties_too_large(size)
     if _is_blank(message_id):
@@ -153,7 +156,7 @@ def _add_special(pairs: dict[str, str], system: v2.SystemProperties, topic: str,
         _check_group(system.message_group)
         pairs[properties.SHARDING_KEY] = system.message_group
     if system.lite_topic:
-        _check_lite_topic(system.lite_topic)
+        check_lite_topic(system.lite_topic)
 
 
 def _delivery_ms(system: v2.SystemProperties, now_ms: int) -> int:
@@ -192,7 +195,8 @@ def _check_group(group: str) -> None:
         )
 
 
-def _check_lite_topic(name: str) -> None:
+def check_lite_topic(name: str) -> None:
+    """Raise Refused for a name that no light topic may have."""
     cause = "lite topic"
     if _is_blank(name):
         raise Refused(Code.ILLEGAL_LITE_TOPIC, "lite topic cannot be the char sequence of whitespace", cause)

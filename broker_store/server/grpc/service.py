@@ -1,7 +1,7 @@
 """`apache.rocketmq.v2.MessagingService`: which method answers a call.
 
 Each answer has a `Status{code, message}`; the status of gRPC itself is OK for every call that can be read and
-that Apache's proxy has. One that is not served here is answered with NOT_IMPLEMENTED (50100).
+that Apache's proxy has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from broker_store.broker import flow
 from broker_store.protocol.grpc.framing import NOT_GRPC, GrpcError, GrpcStatus, body_of, message_of
 from broker_store.protocol.grpc.v2 import service_pb2
 from broker_store.protocol.grpc.v2.definition_pb2 import ClientType, Code, Status
@@ -36,6 +37,7 @@ from broker_store.server.grpc.channel import GrpcChannel
 from broker_store.server.grpc.clients import CLIENT_ID, GrpcClient, GrpcClients
 from broker_store.server.grpc.dead_letters import DeadLetters
 from broker_store.server.grpc.ends import EndsOfTransactions, Recalls
+from broker_store.server.grpc.lite import LiteSubscriptions
 from broker_store.server.grpc.questions import Questions
 from broker_store.server.grpc.receives import Receives
 from broker_store.server.grpc.renewals import Renewals
@@ -113,6 +115,7 @@ class Service:
             "EndTransaction": EndsOfTransactions(parts, router.transactions.ends).end,
             "RecallMessage": Recalls(parts, self._routes).recall,
             "NotifyClientTermination": self._notify_client_termination,
+            "SyncLiteSubscription": lambda call, request: LiteSubscriptions(parts).sync(request),
         }
         self._handlers = {_PREFIX + name: handler for name, handler in handlers.items()}
 
@@ -134,12 +137,11 @@ class Service:
         path = fields[":path"]
         try:
             # Most sends end here; all others, and what is wrong with a call, are read with protobuf.
-            user = None if self._access is None else user_of(self._access, stream, method.message)
+            user = self._user_of(channel, stream, method.message)
             if (
                 path == SEND_MESSAGE
-                and self._access is None
                 and fields.get(CLIENT_ID)
-                and self._sends.send_usual(channel, stream, body)
+                and self._sends.send_usual(channel, stream, body, user)
             ):
                 return
             call = Call(channel, stream, user)
@@ -152,21 +154,15 @@ class Service:
             if self._access is not None:
                 check_rights(self._access, call, request)
             handler = self._handlers.get(path)
-            if handler is None and method.name in NOT_IN_THE_PROXY:
+            if handler is None:  # of NOT_IN_THE_PROXY
                 raise GrpcError(GrpcStatus.UNIMPLEMENTED, f"Method {path[1:]} is unimplemented")
-            if handler is None:
-                raise Refused(
-                    Code.NOT_IMPLEMENTED, f"{method.name} is not implemented", f"gRPC: {method.name}"
-                )
             answer = handler(call, request)
         except DecodeError:
             raise GrpcError(GrpcStatus.INTERNAL, f"a {method.name} that cannot be read") from None
         except GrpcError:
             raise
         except (Refused, Refusal) as error:
-            refused = refused_of(error) if isinstance(error, Refusal) else error
-            self._count(refused, channel, is_send=method.request is SendMessageRequest)
-            answer = _with_status(method, refused.status)
+            answer = self._refused(error, method, channel)
         except Exception:  # a bug in one handler must not stop the others
             log.exception("%s failed", method.name)
             answer = _with_status(method, FAILED)
@@ -174,6 +170,19 @@ class Service:
             self._receives.refuse(Call(channel, stream), answer.status)
         elif answer is not None:
             channel.answer(stream, body_of(answer))
+
+    def _user_of(self, channel: GrpcChannel, stream: Stream, message: str) -> str | None:
+        """Return the name of the user that sent a call, None if there is no access control or the call needs
+        no proof. Raises Refused, also if the user has too many connections; this one is then closed."""
+        if self._access is None:
+            return None
+        user = user_of(self._access, stream, message, channel.remote)
+        if user is None or self._parts.shares.has_user(channel.remote, user):
+            return user
+        if not channel.listener.has_room_for_user(channel, user):
+            channel.loop.call_soon(channel.close)
+            raise Refused(Code.TOO_MANY_REQUESTS, flow.TOO_MANY_OF_USER, "calls of one user")
+        return user
 
     def _method(self, channel: GrpcChannel, stream: Stream) -> _Method | None:
         """Return the method of a call. None for a request that is no call of this service; it is answered
@@ -189,6 +198,13 @@ class Service:
             )
         return method
 
+    def _refused(self, error: Refused | Refusal, method: _Method, channel: GrpcChannel) -> Message:
+        """Count a refusal and return its answer. A variable of `call` would keep the error, and by its frames
+        the request, until the garbage collector comes."""
+        refused = refused_of(error) if isinstance(error, Refusal) else error
+        self._count(refused, channel, is_send=method.request is SendMessageRequest)
+        return _with_status(method, refused.status)
+
     def _count(self, refused: Refused, channel: GrpcChannel, *, is_send: bool = False) -> None:
         self._parts.statistics.refuse(
             refused.cause,
@@ -202,13 +218,13 @@ class Service:
     def _heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         if request.client_type == ClientType.CLIENT_TYPE_UNSPECIFIED:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "the type of the client is not known", "client type")
-        self._clients.heartbeat(call.client_id, request.group)
+        self._clients.heartbeat(call.client_id, request.group, call.user)
         return HeartbeatResponse(status=OK)
 
     def _notify_client_termination(
         self, call: Call, request: NotifyClientTerminationRequest
     ) -> NotifyClientTerminationResponse:
-        self._clients.terminate(call.client_id, request.group)
+        self._clients.terminate(call.client_id, request.group, call.user)
         self._renewals.client_gone(call.client_id)
         return NotifyClientTerminationResponse(status=OK)
 
@@ -224,7 +240,7 @@ class Service:
             return
         channel.begin(stream)
         try:
-            user = None if self._access is None else user_of(self._access, stream, _TELEMETRY_MESSAGE)
+            user = self._user_of(channel, stream, _TELEMETRY_MESSAGE)
             if not stream.fields.get(CLIENT_ID):
                 raise _client_id_required()
         except Refused as refused:
@@ -233,10 +249,10 @@ class Service:
             channel.finish(stream)
             return
         questions = Questions(lambda command: channel.send(stream, body_of(command)), self._parts.clock)
-        client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream))
+        client = GrpcClient(stream.fields, channel, questions, partial(self.finished, channel, stream), user)
         access, call = self._access, Call(channel, stream, user)
         check = None if access is None else partial(check_settings, access, call)
-        self._telemetry[stream] = Telemetry(self._parts, self._clients, client, check)
+        self._telemetry[stream] = Telemetry(self._parts, self._clients, client, channel.last_s, check)
 
     def received(self, channel: GrpcChannel, stream: Stream, piece: bytes) -> None:
         """Answer the commands of a client. Raises GrpcError."""
@@ -248,7 +264,7 @@ class Service:
         if telemetry is None:
             return
         try:
-            answers = telemetry.received(piece)
+            answers = telemetry.received(piece, channel.last_s)
         except DecodeError:
             raise GrpcError(GrpcStatus.INTERNAL, "a command that cannot be read") from None
         channel.keep(stream, telemetry.kept)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from google.protobuf.duration_pb2 import Duration
 
+from broker_store.protocol.budget import Budget
 from broker_store.protocol.grpc.framing import GrpcError, GrpcStatus, MessageReader
 from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Code,
     ExponentialBackoff,
     Metric,
     RetryPolicy,
@@ -19,6 +21,11 @@ from broker_store.server.grpc.consumer_settings import merge_consumer
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.grpc.unparsed import check_command
 from broker_store.server.parts import BrokerParts
+
+# Commands of one Telemetry. A client sends its settings every few minutes, and answers what it is asked. A
+# command takes some 0.1 ms, and those of a frame could be 13,000.
+MAX_COMMANDS = 16
+COMMANDS_PER_S = 1
 
 # How a producer tries again, as Apache's proxy sets it.
 _PRODUCER_RETRIES = RetryPolicy(
@@ -37,11 +44,13 @@ class Telemetry:
         parts: BrokerParts,
         clients: GrpcClients,
         client: GrpcClient,
+        now_s: float,
         check: Callable[[Settings], None] | None = None,
     ):
         """`check` raises Refused for settings to which the client has not the right."""
         self._check = check
         self._reader = MessageReader()
+        self._budget = Budget(MAX_COMMANDS, COMMANDS_PER_S, now_s)
         self._parts, self._clients = parts, clients
         self.client = client
 
@@ -50,10 +59,14 @@ class Telemetry:
         """Return the bytes of a command that is not complete."""
         return self._reader.kept
 
-    def received(self, piece: bytes) -> list[TelemetryCommand | Refused]:
-        """Return the answers to the commands that are complete with this piece, and the refusals of some."""
+    def received(self, piece: bytes, now_s: float) -> list[TelemetryCommand | Refused]:
+        """Return the answers to the commands that are complete with this piece, and the refusals of some:
+        none is handled after one that is too many. Raises GrpcError and DecodeError."""
         answers: list[TelemetryCommand | Refused] = []
         for message in self._reader.read(piece):
+            if not self._budget.spend(1, now_s):
+                answers.append(Refused(Code.TOO_MANY_REQUESTS, "too many commands", "commands of Telemetry"))
+                break
             try:
                 check_command(message)
             except Refused as refused:
@@ -64,7 +77,8 @@ class Telemetry:
             if kind == "settings":
                 answers.append(self._answer(command.settings))
             elif kind in ("thread_stack_trace", "verify_message_result"):
-                self.client.answered(command)
+                if self.client.answered(command):
+                    self._budget.earn(1)
         return answers
 
     def _answer(self, settings: Settings) -> TelemetryCommand | Refused:

@@ -1,4 +1,4 @@
-"""Bounds of large requests that hold before they are parsed.
+"""Bounds of large requests, most of which hold before they are parsed.
 
 The parser makes an object of each field, and an empty one takes two bytes: a send of 120 MB with nothing but
 empty keys takes seconds and gigabytes. Only the tags and lengths of outer fields are read here, and few of
@@ -24,6 +24,8 @@ from broker_store.server.grpc.statuses import Refused
 
 # Ours: so many messages one call may have; Apache's proxy bounds their bytes alone.
 MAX_MESSAGES = 1_024
+# Of all messages of a call. One has at most 16,384, of one letter each.
+MAX_KEYS_OF_CALL = 64 << 10
 # Of all fields of a message but its body. Each key of one byte takes three, and the id, the trace context and
 # the host have no bound of their own below that of the store.
 MAX_OTHER_BYTES = 4 * MAX_USER_PROPERTIES_BYTES
@@ -95,3 +97,16 @@ def too_many_messages() -> Refused:
         "number of messages",
         limit=MAX_MESSAGES,
     )
+
+
+def check_keys(request: SendMessageRequest) -> None:
+    """Raise Refused for a send whose messages have too many keys: checking a million takes a second."""
+    count = sum([len(message.system_properties.keys) for message in request.messages])
+    if count > MAX_KEYS_OF_CALL:
+        raise Refused(
+            Code.ILLEGAL_MESSAGE_KEY,
+            f"the messages of a send have at most {MAX_KEYS_OF_CALL} keys",
+            "key",
+            value=count,
+            limit=MAX_KEYS_OF_CALL,
+        )

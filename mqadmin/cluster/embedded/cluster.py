@@ -13,15 +13,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from broker_store.assembly import BrokerProcess
-from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded import condition, signs
+from mqadmin.cluster.embedded.access import EmbeddedAccess
 from mqadmin.cluster.embedded.cached_scans import CachedScans
 from mqadmin.cluster.embedded.dead_letters import EmbeddedDeadLetters
 from mqadmin.cluster.embedded.files import EmbeddedFiles
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
-from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.host import Host, identity_of
 from mqadmin.cluster.embedded.index import EmbeddedIndex
+from mqadmin.cluster.embedded.metrics import EmbeddedMetrics
 from mqadmin.cluster.embedded.pops import EmbeddedPops
 from mqadmin.cluster.embedded.pulls import EmbeddedPulls
 from mqadmin.cluster.embedded.search import EmbeddedSearch
@@ -31,7 +32,7 @@ from mqadmin.cluster.embedded.topics import EmbeddedTopics
 from mqadmin.cluster.embedded.waiting import EmbeddedWaiting
 from mqadmin.facts.children import RunningChildren
 from mqadmin.facts.condition import Condition
-from mqadmin.facts.overview import Broker, Counts, Overview, Rates, State
+from mqadmin.facts.overview import Counts, Overview, Rates, State
 from mqadmin.facts.sends import Refused
 
 CACHED_S_PER_CPU_S = 50  # pages that show the condition take at most a fiftieth of a core
@@ -61,6 +62,8 @@ class EmbeddedCluster:
         self.store = EmbeddedStore(host, self.groups)
         self.files = EmbeddedFiles(host)
         self.index = EmbeddedIndex(host)
+        self.access = EmbeddedAccess(host)
+        self.metrics = EmbeddedMetrics(host)
         self.children: Callable[[], RunningChildren] | None = None
         self.jobs: signs.JobCounts | None = None  # of mqadmin/jobs/, which imports this package
         self._conditions = CachedScans(CACHED_S_PER_CPU_S)
@@ -106,14 +109,7 @@ class EmbeddedCluster:
         return Overview(
             at_ms=store.at_ms,
             **fields_of(self.state()),
-            broker=Broker(
-                name=parts.broker_name,
-                cluster=parts.cluster,
-                id=parts.settings.broker_id,
-                address=parts.endpoint.address,
-                started_ms=parts.started_ms,
-                version=RUNNING_VERSION,
-            ),
+            broker=identity_of(parts),
             positions=store.positions,
             lag=store.lag,
             flags=store.flags,

@@ -15,10 +15,12 @@ from typing import Literal
 from broker_store.broker.flow import RECENT_MS
 from broker_store.broker.pauses import Pause
 from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.facts.memory import MemoryFacts
 from broker_store.messages import PutStatus
 from mqadmin.cluster.embedded.write_routes import Withheld
 from mqadmin.facts.condition import Condition, Notice
-from mqadmin.templatetags.units import duration_text, moment_text
+from mqadmin.facts.replication import ReplicationFacts
+from mqadmin.templatetags.units import bytes_text, duration_text, moment_text
 
 Severity = Literal["bad", "warn", "unknown"]  # of a notice
 ORDER: tuple[Severity, ...] = ("bad", "warn", "unknown")
@@ -32,9 +34,11 @@ MIN_STEADY_SHARE = 0.01
 SOON_MS = 3_600_000  # a refusal expected within this time is bad
 MIN_NOTED_PAUSE_S = 1.0  # a client notices when it waits so long for an answer
 MAX_AHEAD_MS = 24 * 3_600_000  # a refusal expected later than this gives no notice
+# Of the memory that the process may use: what it holds and the system cannot take back
+MEMORY_PERCENT, FULL_MEMORY_PERCENT = 80, 95
 # Flags with which messages are accepted, or need not be
 NOTED_FLAGS = frozenset(
-    {"inspect", "slave", "page_cache_busy", "deleted_early", "cleaning_failed", "map_limit"}
+    {"inspect", "slave", "page_cache_busy", "no_buffer", "deleted_early", "cleaning_failed", "map_limit"}
 )
 # Statuses of a message that any store would refuse.
 _OF_THE_MESSAGE = {
@@ -115,8 +119,10 @@ class Signs:
     database_failed: str = ""  # why; "" when it answers
     samples_failed: str = ""  # why; "" when they are taken
     pause: Pause | None = None  # the longest of the last 5 minutes
+    memory: MemoryFacts | None = None  # None before the first measurement
     withheld: Withheld | None = None  # write permission that this process's name server does not give out
     refused_sends: Mapping[str, int] = field(default_factory=dict)  # of `refused`
+    replication: ReplicationFacts | None = None
 
 
 def judge(signs: Signs) -> Condition:
@@ -127,6 +133,8 @@ def judge(signs: Signs) -> Condition:
         *_of_routes(signs),
         *_of_refused(signs),
         *_of_disk(signs),
+        *_of_replication(signs),
+        *_of_memory(signs),
         *_of_findings(signs),
         *_of_lags(signs),
         *_of_pause(signs),
@@ -276,6 +284,60 @@ def _of_disk(signs: Signs) -> list[Notice]:
             "disk",
         )
     ]
+
+
+def _of_replication(signs: Signs) -> list[Notice]:
+    """Return what is wrong between a master and its slaves. What stops writing or copying has a flag."""
+    found = signs.replication
+    if found is None:
+        return []
+    texts = []
+    if found.controller is not None and found.controller.error is not None:
+        why = found.controller.error.rstrip(".")
+        texts.append(f"The controllers give this broker no role now: {why}.")
+    if (master := found.master) is not None:
+        if master.error is not None and not master.stopped:
+            texts.append(f"This slave copies nothing: {master.error.rstrip('.')}.")
+        elif master.tables_error is not None:
+            texts.append(
+                f"Topics, groups and offsets of the master are not taken over: "
+                f"{master.tables_error.rstrip('.')}."
+            )
+    for slave in found.slaves:
+        if slave.behind_bytes is not None and not slave.in_step:
+            why = (
+                "more than haMaxGapNotInSync"
+                if found.controller is None
+                else "and is not in the sync state set"
+            )
+            texts.append(
+                f"The slave at {slave.address} lacks {bytes_text(slave.behind_bytes)} of the log, {why}."
+            )
+    if found.left is not None and not found.slaves and found.master is None:
+        at = (moment_text(found.left.at_ms) or "")[11:19]
+        lacks = bytes_text(max(0, found.wrote - found.left.reported))
+        texts.append(
+            f"No slave is connected any more: the last one, at {found.left.address}, left at {at} UTC, and "
+            f"{lacks} of the log came since."
+        )
+    return [_notice("warn", "replication", text, None, "replication") for text in texts]
+
+
+def _of_memory(signs: Signs) -> list[Notice]:
+    """Return a notice when what the system cannot take back is near the limit."""
+    found = signs.memory
+    if found is None:
+        return []
+    held = found.anonymous_bytes + found.page_table_bytes
+    percent = held * 100 // max(1, found.limit_bytes)
+    if percent < MEMORY_PERCENT:
+        return []
+    text = (
+        f"The broker holds {held >> 20:,} MiB, {percent} % of the {found.limit_bytes >> 20:,} MiB that it "
+        f"may use ({found.limit_source}): beyond that the system ends a process."
+    )
+    severity: Severity = "bad" if percent >= FULL_MEMORY_PERCENT else "warn"
+    return [_notice(severity, "memory", text, percent, "memory")]
 
 
 def _of_findings(signs: Signs) -> list[Notice]:

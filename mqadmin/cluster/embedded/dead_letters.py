@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import properties, record
 from broker_store.formats.names import dead_letter_topic, retry_topic
-from broker_store.formats.topics import FORBIDDEN_TO_SEND
+from broker_store.formats.topics import is_of_broker
 from broker_store.messages import GetRequest, GetStatus
 from broker_store.server.parts import BrokerParts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
@@ -59,7 +59,7 @@ def _plan(
 
     def is_taken(topic: str) -> bool:
         config = parts.topics.get(topic)
-        return config is not None and config.writable and topic not in FORBIDDEN_TO_SEND
+        return config is not None and config.writable and not is_of_broker(topic)
 
     store = parts.store
     topic = dead_letter_topic(group)

@@ -128,6 +128,7 @@ class EmbeddedGroups(Groups):
             **fields_of(row),
             lag_ms=max((queue.lag_ms for queue in queues if queue.lag_ms is not None), default=None),
             largest_lag=max((queue.lag for queue in queues if queue.lag is not None), default=None),
+            queues_not_read=sum(queue.lag is None for queue in queues),
             queues=queues,
             retrying=self._retrying(name, retries),
             retry_policy=_retry_policy(parts.groups.get(name) or SubscriptionGroup(name)),

@@ -15,9 +15,11 @@ from broker_store.errors import StoreClosedError
 from broker_store.facts.directory import StoreDirectory
 from broker_store.formats.index_file import IndexGeometry
 from broker_store.server.parts import BrokerParts
+from broker_store.server.runtime_info import RUNNING_VERSION
 from broker_store.units import with_texts
 from mqadmin.cluster.embedded.listings import Listings
-from mqadmin.facts.overview import State
+from mqadmin.facts.overview import Broker, State
+from mqadmin.process.program_name import with_program
 
 CALL_SECONDS = 3.0  # the longest wait for a call on the loop
 RUN_SECONDS = 30.0  # the longest wait for a coroutine that scans all topics in turns
@@ -54,6 +56,11 @@ class Host:
         """The broker's process. Raises StoreClosedError without one."""
         if self._process is None:
             raise StoreClosedError(self.state().sentence)
+        return self._process
+
+    @property
+    def process_or_none(self) -> BrokerProcess | None:
+        """The broker's process; None without one."""
         return self._process
 
     @property
@@ -97,7 +104,7 @@ class Host:
         """Return whether the broker serves, and why not. Callers without a login get it, so the sentence
         names no directory."""
         found = self._state()
-        return State(state=found.state, sentence=self.without_directories(found.sentence))
+        return State(state=found.state, sentence=self.for_users(found.sentence))
 
     def _state(self) -> State:
         store = self.store
@@ -123,9 +130,9 @@ class Host:
                 sentence = f"{sentence} Note: {causes}."
         return State(state=state, sentence=sentence)
 
-    def without_directories(self, value: Any) -> Any:
-        """Return a fact of the store without the path of the store's directory, which only the log may
-        show."""
+    def for_users(self, value: Any) -> Any:
+        """Return a fact of the store without the path of the store's directory, which only the log may show,
+        and with the commands in it as this program was called."""
         store = self.store
         if store is None:
             return value
@@ -133,12 +140,12 @@ class Host:
         assert settings.store_path_commit_log is not None  # StoreSettings fills it in
         directories = (settings.store_path_commit_log.parent, settings.store_path_root_dir)
 
-        def without(text: str) -> str:
+        def changed(text: str) -> str:
             for directory in directories:
                 text = text.replace(f"{directory}/", "")
-            return text
+            return with_program(text)
 
-        return with_texts(value, without)
+        return with_texts(value, changed)
 
     def directory(self) -> StoreDirectory:
         """Return the store's files, which are read by position as another process would; also while the store
@@ -200,3 +207,15 @@ class Host:
         """Return `function(*arguments)`, run in one of the READ_THREADS."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, functools.partial(function, *arguments, **named))
+
+
+def identity_of(parts: BrokerParts) -> Broker:
+    """Return who the broker is."""
+    return Broker(
+        name=parts.broker_name,
+        cluster=parts.cluster,
+        id=parts.settings.broker_id,
+        address=parts.endpoint.address,
+        started_ms=parts.started_ms,
+        version=RUNNING_VERSION,
+    )

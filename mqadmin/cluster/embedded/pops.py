@@ -116,6 +116,7 @@ def popped(parts: BrokerParts) -> Popped:
     return Popped(
         refused=why_refused(parts),
         invisible=parts.in_flight.invisible,
+        invisible_doubt=parts.in_flight.doubt(None, parts.clock()),
         queues_in_order=len(parts.ordered),
         waiting_pops=parts.parked_pops.count,
         most_waiting_pops=parts.parked_pops.max_parked,

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
-from broker_store.broker.groups import SYSTEM_GROUP_PREFIX
 from broker_store.engine.status import samples
 from broker_store.engine.status.samples import Sample
 from broker_store.errors import BrokerStoreError
+from broker_store.facts import memory
 from broker_store.facts.disk import DiskFacts
 from broker_store.facts.progress import MIN_SPAN_MS, SPEED_MS, recent
+from broker_store.formats.names import SYSTEM_GROUP_PREFIX
 from broker_store.rest.problems import Problem
 from mqadmin.cluster.embedded import write_routes
 from mqadmin.cluster.embedded.condition import Growth, Refusal, Signs
 from mqadmin.cluster.embedded.host import Host
+from mqadmin.cluster.embedded.replication import replication_of
 from mqadmin.cluster.embedded.store import EmbeddedStore
 from mqadmin.facts.children import RunningChildren
 from mqadmin.web import failures
@@ -75,8 +77,10 @@ def measure(
         stopped_children=stopped_children,
         findings=None if jobs is None else _known(jobs.last_findings),
         pause=pause,
+        memory=memory.of_process(),
         withheld=write_routes.withheld(parts, configs, routes),
         database_failed=failures.database_failure(),
+        replication=host.call(replication_of, parts),
         samples_failed="" if history is None else history.failed or "",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from broker_store.broker.pauses import Pauses
 from broker_store.engine.status.store_state import Lag, LogPositions, Snapshot, Totals
+from broker_store.errors import MisuseError
 from broker_store.facts import dispatch, exposure, write_path
 from broker_store.facts.bytes.pieces import FileBytes
 from broker_store.facts.bytes.place import MAX_BYTES, Place
@@ -22,6 +23,8 @@ from broker_store.facts.starts import StartReport, report_of
 from broker_store.facts.store_facts import FileFacts, StoreFacts
 from broker_store.facts.timeline import GroupTimeline
 from broker_store.formats import names
+from broker_store.rest.problems import Problem
+from broker_store.server.master_link import open_ha_port_for_this_machine
 from broker_store.server.parts import BrokerParts
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded.broker_facts import BrokerFacts
@@ -31,10 +34,12 @@ from mqadmin.cluster.embedded.forecasts import Forecasts
 from mqadmin.cluster.embedded.groups import EmbeddedGroups
 from mqadmin.cluster.embedded.host import Host
 from mqadmin.cluster.embedded.layout_scans import LayoutScans, of_running
+from mqadmin.cluster.embedded.replication import replication_of
 from mqadmin.cluster.protocol import Store
 from mqadmin.facts import layout
 from mqadmin.facts.cache import CachePicture
 from mqadmin.facts.layout import Both
+from mqadmin.facts.replication import ReplicationFacts
 from mqadmin.facts.sends import LoopPauses, PathOfSends, Refused
 from mqadmin.process import recovery_paths
 
@@ -63,22 +68,32 @@ class EmbeddedStore(Store):
                 at_ms=int(time.time() * 1000), state="starting", flags=[], totals=Totals(refused={})
             )
         snapshot, state = store.status.snapshot(), self._host.state().state
-        flags = [replace(flag, cause=self._host.without_directories(flag.cause)) for flag in snapshot.flags]
+        flags = [replace(flag, cause=self._host.for_users(flag.cause)) for flag in snapshot.flags]
         snapshot = replace(snapshot, state=state, flags=flags)
         if state not in ("running", "read_only", "closed"):
             # Recovery moves the positions while it scans for the log's end: they are no facts yet.
             return replace(snapshot, positions=LogPositions(), lag=Lag())
         return snapshot
 
+    def replication(self) -> ReplicationFacts:
+        return replication_of(self._host.parts)
+
+    async def take_slaves(self) -> ReplicationFacts:
+        try:
+            open_ha_port_for_this_machine(self._host.parts)
+        except (MisuseError, OSError) as error:
+            raise Problem("conflict", str(error)) from None
+        return self.replication()
+
     def recovery(self) -> StartReport | None:
         store = self._host.store
         if store is None:
             return None
         if store.report.state == "running":
-            return self._host.without_directories(report_of(store.report.as_dict()))
+            return self._host.for_users(report_of(store.report.as_dict()))
         # Pages that show a finished report request it repeatedly.
         if self._recovery is None or time.monotonic() > self._recovery_until:
-            self._recovery = self._host.without_directories(report_of(store.report.as_dict()))
+            self._recovery = self._host.for_users(report_of(store.report.as_dict()))
             self._recovery_until = time.monotonic() + REPORT_SECONDS
         return self._recovery
 

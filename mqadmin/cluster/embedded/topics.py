@@ -14,9 +14,9 @@ from broker_store.formats.topics import MIXED, NORMAL
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.topics import forget_topic
+from broker_store.server.attributes import MESSAGE_TYPE, check_message_type
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
-from broker_store.server.topic_attributes import MESSAGE_TYPE, check_message_type
 from broker_store.turns import in_turns
 from broker_store.units import fields_of
 from mqadmin.cluster.embedded import write_routes
@@ -136,11 +136,15 @@ class EmbeddedTopics(Topics):
     def _reader(self, group: str, topic: str) -> Reader:
         parts = self._host.parts
         invisible = invisible_of(parts, group, topic)
+        came_again = sum(
+            parts.in_flight.invisible_of(group, names.pop_retry_topic(topic, group, version=version))
+            for version in (1, 2)
+        )
         return Reader(
             group=group,
             lag=self._host.listings.lag(group, topic),
             clients=len(parts.clients.consumers(group)),
-            invisible=invisible.messages,
+            invisible=invisible.messages + came_again,
             invisible_doubt=invisible.doubt,
         )
 

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -57,6 +57,12 @@ class Command(PlainCommand):
             action="store_true",
             help="copy closed log files too, instead of giving the store's files a second name",
         )
+        parser.add_argument(
+            "--keep",
+            type=number_kept,
+            metavar="N",
+            help="then remove whole backups of this store beside DIR, but for the newest N with this one",
+        )
         add_output_options(parser)
 
     def handle(self, *arguments, **options) -> None:
@@ -70,6 +76,7 @@ class Command(PlainCommand):
 
     def _take(self, target: Path, options) -> None:
         # These imports load NumPy and the kernels
+        from broker_store.backup.beside import newest_beside, remove_older
         from broker_store.backup.picture import Picture
         from broker_store.engine.disk.disk import Disk
         from mqadmin.process.saved_source import source_of
@@ -77,11 +84,10 @@ class Command(PlainCommand):
         data = options["data"].absolute()
         disk = Disk()
         try:
-            if target == data or data in target.parents or target in data.parents:
-                raise StoreError(
-                    f"{target} is in the data directory {data}, or holds it: choose another place"
-                )
+            require_apart(target, data, "the data directory")
             source = source_of(data, options["store"], options["log"])
+            require_apart(target, source.root, "the store")
+            require_apart(target, source.log_directory, "the commit log")
             earlier = options["since"] and options["since"].absolute()
             if earlier is None and not options["full"]:
                 earlier, notes = newest_beside(disk, target, str(source.root))
@@ -94,6 +100,7 @@ class Command(PlainCommand):
                 earlier=earlier,
                 may_link=not options["copy"],
             ).take()
+            removed = [] if options["keep"] is None else remove_older(disk, target, made, options["keep"])
         except BrokerStoreError as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
@@ -105,6 +112,7 @@ class Command(PlainCommand):
         }
         del facts["files"]
         facts |= {"backup": str(target), "file_count": len(made.files), "bytes_by_kind": of_kinds}
+        facts["removed"] = removed
         if options["json"]:
             self.stdout.write(json.dumps({"result": facts}))
             return
@@ -117,6 +125,8 @@ class Command(PlainCommand):
             + (f", shared with {made.earlier}" if made.earlier else "")
             + f", in {(made.finished_ms - made.started_ms) / 1000:.1f} s."
         )
+        if removed:
+            self.stdout.write(f"Removed: {', '.join(removed)}.")
 
     def _verify(self, directory: Path, options) -> None:
         from broker_store.backup.verify import verify
@@ -149,6 +159,13 @@ def add_output_options(parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
+def number_kept(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 100_000:
+        raise ValueError
+    return value
+
+
 def positive(text: str) -> float:
     value = float(text)
     if not 0.001 <= value <= 1e6:
@@ -165,29 +182,12 @@ def copier_of(command: BaseCommand, disk: Disk, options) -> Copier:
     return Copier(disk, Pace(None if limit is None else limit * 1e6), progress)
 
 
-class Earlier(NamedTuple):
-    """The newest whole backup of a store in the directory of a new one, None without one; and a sentence for
-    each that cannot be used."""
-
-    directory: Path | None
-    notes: list[str]
-
-
-def newest_beside(disk: Disk, target: Path, store: str) -> Earlier:
-    from broker_store.backup import manifest
-
-    found, notes = [], []
-    for name in disk.list_names(target.parent):
-        path = target.parent / name
-        if path != target and disk.is_directory(path) and disk.exists(path / manifest.FILE_NAME):
-            try:
-                made = manifest.read(disk, path)
-            except StoreError as error:
-                notes.append(f"no file is shared with {path}: {error}")
-                continue
-            if made.store == store:
-                found.append((made.taken_ms, path))
-    return Earlier(max(found)[1] if found else None, notes)
+def require_apart(target: Path, place: Path, what: str) -> None:
+    """Check that a new directory is not in a place and does not hold it, also by a link. Raises
+    StoreError."""
+    own, other = target.resolve(), place.resolve()
+    if own == other or other in own.parents or own in other.parents:
+        raise StoreError(f"{target} is in {what} {place}, or holds it: choose another place")
 
 
 class Progress:

@@ -12,6 +12,7 @@ from broker_store.errors import BrokerStoreError
 from broker_store.lab.experiment import FLUSHES, MAX_MESSAGES, POINTS, POWER_CUTS, Experiment, Outcome
 from broker_store.units import document_of
 from mqadmin.management.plain import PlainCommand
+from mqadmin.process.program_name import program
 
 PAUSE_S = 0.25  # between the steps of recovery, so that they can be watched
 
@@ -97,5 +98,5 @@ class Command(PlainCommand):
                 f"log {lost.log_offset:,}"
             )
         write(f"check_store: {'sound' if found.check_ok else 'not sound'}, {found.check_findings} findings.")
-        write(f"Details:    manage.py store recovery {found.recovery} --data {data}")
-        write(f"            manage.py store files --store {data / found.store}")
+        write(f"Details:    {program()} store recovery {found.recovery} --data {data}")
+        write(f"            {program()} store files --store {data / found.store}")

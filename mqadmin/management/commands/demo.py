@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -36,8 +37,10 @@ from broker_store.formats.names import dead_letter_topic, retry_topic
 from broker_store.units import fact_of
 from mqadmin.facts.groups import Group
 from mqadmin.facts.topics import Topic
+from mqadmin.management import replica
 from mqadmin.management.plain import PlainCommand
 from mqadmin.process import run_file
+from mqadmin.process.program_name import program
 from mqadmin.process.rest_client import NotRunningError, RestClient, RestError, segment
 
 ORDERS, PAYMENTS, VIEWS = TOPICS = ("demo-orders", "demo-payments", "demo-page-views")
@@ -79,6 +82,17 @@ class Command(PlainCommand):
             help='{"accessKey": "..", "secretKey": ".."}, with which requests are signed (default: the '
             "broker's innerClientAuthenticationCredentials)",
         )
+        parser.add_argument(
+            "--tls",
+            action="store_true",
+            help="all connections have TLS, also if the broker takes plain ones (with tls.server.mode "
+            "enforcing they have it anyway)",
+        )
+        parser.add_argument(
+            "--replica",
+            action="store_true",
+            help="start a second broker on this machine, a slave that copies the log of the running one",
+        )
         parser.add_argument("--clean", action="store_true", help="remove the demo's topics and groups")
         parser.add_argument("--json", action="store_true", help="print counts as JSON lines")
 
@@ -89,19 +103,34 @@ class Command(PlainCommand):
         try:
             with RestClient.of_data_directory(data) as broker:
                 if options["clean"]:
+                    replica.remove(data)
                     self._clean(broker)
                     return
+                run = run_file.read(data)
+                if run is None or not run.nameserver:
+                    raise CommandError(
+                        "this broker runs without a name server of its own, and the demo needs one"
+                    )
                 _make_topics(broker)
-        except (NotRunningError, RestError) as error:
+                copy = replica.Replica(data, run, broker) if options["replica"] else None
+        except (NotRunningError, RestError, MisuseError, OSError) as error:
             raise CommandError(str(error)) from None
-        run = run_file.read(data)
-        if run is None or not run.nameserver:
-            raise CommandError("this broker runs without a name server of its own, and the demo needs one")
         try:
+            if copy is not None and not options["json"]:
+                self.stdout.write(
+                    "A second broker copies the log; Replication (Store) and "
+                    f"`{program()} store replication` show it."
+                )
             signer = self._credentials(options["credentials"], data)
-            asyncio.run(self._live(run.nameserver, signer, options))
+            tls = run_file.tls_of(run, wanted=options["tls"])
+            asyncio.run(self._live(run.nameserver, signer, tls, options))
+        except MisuseError as error:
+            raise CommandError(str(error)) from None
         except ClientError as error:
             raise CommandError(f"the broker did not answer: {error}") from None
+        finally:
+            if copy is not None:
+                copy.stop()
 
     def _credentials(self, file: str | None, data: Path) -> Credentials | None:
         """Return what requests are signed with. Raises CommandError."""
@@ -130,7 +159,13 @@ class Command(PlainCommand):
             f"are deleted."
         )
 
-    async def _live(self, nameserver: str, signer: Credentials | None, options: dict[str, Any]) -> None:
+    async def _live(
+        self,
+        nameserver: str,
+        signer: Credentials | None,
+        tls: ssl.SSLContext | None,
+        options: dict[str, Any],
+    ) -> None:
         # Messages are sent back on purpose: these need no log line
         logging.getLogger("broker_store.client").setLevel(logging.WARNING)
         counts = Counts()
@@ -150,17 +185,22 @@ class Command(PlainCommand):
             counts.read[SLOW] += 1
 
         quick = (
-            PushConsumer(QUICK, nameserver, credentials=signer)
+            PushConsumer(QUICK, nameserver, credentials=signer, tls=tls)
             .subscribe(ORDERS)
             .subscribe(PAYMENTS, "paid || refunded")
         )
         slow = PushConsumer(
-            SLOW, nameserver, concurrency=SLOW_CONCURRENCY, consume_from="first", credentials=signer
+            SLOW,
+            nameserver,
+            concurrency=SLOW_CONCURRENCY,
+            consume_from="first",
+            credentials=signer,
+            tls=tls,
         ).subscribe(VIEWS)
         # A payment whose transaction was stored was made.
         async with (
             TransactionProducer(
-                nameserver, "demo-shop", lambda message: True, credentials=signer
+                nameserver, "demo-shop", lambda message: True, credentials=signer, tls=tls
             ) as producer,
             quick,
             slow,

@@ -166,7 +166,9 @@ class Command(BrokerCommand):
         self.show_table(
             [fields_of(message) for message in messages],
             POPS,
-            empty="No message is invisible to this group.",
+            empty="No message is invisible to this group."
+            if invisible.counts.complete
+            else "No invisible message of this group is known.",
         )
         self.stdout.write(_pops_text(invisible))
 

@@ -10,6 +10,7 @@ from django.core.management.base import CommandError
 
 from broker_store.rest.answers import Message, NotStored, Pulled, Receipt, Searched, SeveralSent
 from broker_store.rest.http import MAX_LIMIT
+from broker_store.sql92.oddities import explained
 from broker_store.units import Document, fact_of
 from mqadmin.facts.topics import Queue
 from mqadmin.management.base import TIME_HELP, BrokerCommand, cell, moment_option, printable
@@ -129,6 +130,11 @@ class Command(BrokerCommand):
         times = {name: options[name] for name in ("from_ms", "to_ms", "sql")}
         if options["sql"] is not None and (not topic or options["id"] or options["queue"] is not None):
             raise CommandError("--sql needs --topic, and perhaps --key, --from or --to")
+        if options["sql"] is not None:
+            if not options["sql"].strip():
+                raise CommandError("--sql needs an expression, as in \"a > 5 AND b = 'x'\"")
+            for oddity in explained(options["sql"]).oddities:
+                self.stderr.write(f"--sql: {oddity}")
         if options["id"]:
             return [broker.get(f"/messages/{segment(options['id'])}", topic=topic)]
         if topic and options["key"]:

@@ -23,6 +23,7 @@ from broker_store.pipeline.results import Archive, Audit, Lineage, Result, Stati
 from broker_store.units import document_of, fact_of
 from mqadmin.management.base import cell, table
 from mqadmin.process import run_file
+from mqadmin.process.program_name import program
 
 
 class Command(BaseCommand):
@@ -201,8 +202,8 @@ class Command(BaseCommand):
             if name != "log_end"
         )
         self.stdout.write(
-            f"{counted}: {verdict}. Not compared: {', '.join(result.not_compared)}; `manage.py "
-            f"check_store` compares them."
+            f"{counted}: {verdict}. Not compared: {', '.join(result.not_compared)}; "
+            f"`{program()} check_store` compares them."
         )
 
     def _show_statistics(self, result: Statistics) -> None:

@@ -13,8 +13,9 @@ from broker_store.config.store import StoreSettings
 from broker_store.errors import BrokerStoreError
 from broker_store.units import document_of
 from mqadmin.management.base import TIME_HELP, moment_option
-from mqadmin.management.commands.backup import add_output_options, copier_of
+from mqadmin.management.commands.backup import add_output_options, copier_of, require_apart
 from mqadmin.management.plain import PlainCommand
+from mqadmin.process.program_name import program
 
 
 class Command(PlainCommand):
@@ -45,6 +46,7 @@ class Command(PlainCommand):
 
         backup, data, disk = options["backup"].absolute(), options["directory"].absolute(), Disk()
         try:
+            require_apart(data, backup, "the backup")
             settings = _settings_to_give(settings_of(manifest.read(disk, backup)))
             copier = copier_of(self, disk, options)
             restored = Restore(backup, data, disk, copier, options["until"]).run()
@@ -52,7 +54,7 @@ class Command(PlainCommand):
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
             raise CommandError(f"stopped: {data} has no store, remove it", returncode=130) from None
-        start = f"manage.py runbroker --data {data}" + "".join(
+        start = f"{program()} runbroker --data {data}" + "".join(
             f" --set {shlex.quote(each)}" for each in settings
         )
         if options["json"]:

@@ -21,11 +21,17 @@ from broker_store.errors import BrokerStoreError, StoreError
 from broker_store.gc_policy import LongLived
 from broker_store.scheduler import ask_for_long_slices, ask_for_short_slices
 from broker_store.units import fact_of
+from mqadmin.command_line import default_data_directory
 from mqadmin.management.plain import PlainCommand
+from mqadmin.process.program_name import PROGRAM, program, with_program
 
 if TYPE_CHECKING:  # what is loaded when it starts
     from broker_store.assembly import BrokerProcess
+    from broker_store.engine.worker import Worker
+    from broker_store.server.listener import Before
+    from broker_store.server.tls_server import TlsServer
     from mqadmin.cluster.embedded.cluster import EmbeddedCluster
+    from mqadmin.metrics.otlp import Exporter
     from mqadmin.process.children import Children
     from mqadmin.process.run_file import Ports
     from mqadmin.web.server import Web
@@ -39,7 +45,6 @@ NEW_DATABASE = (
     " Accounts, tokens, schedules, the audit trail and the list of dead letters that were left out "
     "are not in it."
 )
-MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
 
 
 class Command(PlainCommand):
@@ -61,9 +66,12 @@ class Command(PlainCommand):
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(Run(start, self.stdout.write, self.stderr.write).main())
+            code = runner.run(Run(start, self.stdout.write, self._complain).main())
         if code:
             sys.exit(code)
+
+    def _complain(self, text: str) -> None:
+        self.stderr.write(with_program(text))
 
 
 def _take_sizes_of_files(start: launch.Launch) -> None:
@@ -103,6 +111,8 @@ class Run:
         self._children: Children | None = None
         self._cluster: EmbeddedCluster | None = None
         self._watches: list[asyncio.Task] = []
+        self._tls: TlsServer | None = None
+        self._sent: tuple[Exporter, Worker] | None = None  # the export of metrics
 
     async def main(self) -> int:
         """Run until a signal, and return the exit code."""
@@ -134,6 +144,7 @@ class Run:
 
     async def _begin(self) -> None:
         arguments, loop = self._arguments, asyncio.get_running_loop()
+        before = await self._what_comes_before()
         if not arguments.no_broker:
             from broker_store.assembly import BrokerProcess
 
@@ -143,6 +154,8 @@ class Run:
                 data=self._start.data,
                 with_name_server=self._start.has_name_server,
                 lock=self._start.lock,
+                before=before,
+                has_open_name_server=self._start.has_open_name_server,
             )
         admin = None
         if not arguments.no_web:
@@ -164,21 +177,41 @@ class Run:
             install_cluster(self._cluster)
             socket_path = self._start.data / "run" / "web.sock"
             self._watches.append(loop.create_task(tokens.watch(), name="tokens"))
-            self._web = await server.serve(loop, arguments.bind, arguments.web_port, socket_path)
+            self._web = await server.serve(
+                loop, self._start.web_bind, arguments.web_port, socket_path, before=before
+            )
         if self._process is not None:
             await self._start_broker(self._process)
         ports: dict[str, object] = dict(self._process.ports) if self._process is not None else {}
         if self._web is not None:
-            ports["web"] = f"http://{arguments.bind}:{self._web.port}"
+            scheme = "https" if before.tls is not None and before.tls.is_required else "http"
+            ports["web"] = f"{scheme}://{self._start.web_bind}:{self._web.port}"
         self._start.write_run_file(ports)
         if not arguments.no_web:
             await self._start_children()
+        self._send_metrics()
         from mqadmin.process.run_file import Ports
 
         self._introduce(fact_of(Ports, ports), None if admin is None else await admin)
         self._say("READY " + " ".join(f"{name}={place}" for name, place in ports.items()))
         sys.stdout.flush()
         LongLived().start()
+
+    async def _what_comes_before(self) -> Before:
+        """Return what all ports read before a request. Raises ConfigError for a certificate that cannot be
+        used, before the store is opened."""
+        from django.conf import settings as of_dashboard
+
+        from broker_store.engine.disk.disk import Disk
+        from broker_store.server.tls_setup import own_names, what_comes_before
+
+        settings, bind = self._start.settings.broker, self._arguments.bind
+        names = own_names((settings.broker_ip1, bind, self._start.web_bind, *of_dashboard.WEB_HOSTS))
+        before = what_comes_before(settings, self._start.data / "tls", names, Disk())
+        if before.tls is not None:
+            await before.tls.open()
+            self._tls = before.tls
+        return before
 
     async def _start_broker(self, process: BrokerProcess) -> None:
         try:
@@ -230,15 +263,36 @@ class Run:
 
         children = self._children = Children(
             self._start.data,
-            redis_url=os.environ.get("REDIS_URL"),
+            redis_url=os.environ.get("REDIS_URL") or None,
             redis_password=settings.REDIS_PASSWORD,
-            manage=MANAGE,
+            manage=settings.BASE_DIRECTORY / "manage.py",
         )
         if self._cluster is not None:
             self._cluster.children = children.state
         for failure in await children.start(queue.mark_interrupted):
             self._complain(failure)
         self._watches.append(asyncio.get_running_loop().create_task(children.watch(), name="children"))
+
+    def _send_metrics(self) -> None:
+        """Start the thread that sends metrics, if the settings name an address for them."""
+        settings = self._start.settings.broker
+        if not settings.metrics_otlp_endpoint or self._process is None:
+            return
+        if self._cluster is None:
+            self._complain("metricsOtlpEndpoint: no metrics are sent with --no-web")
+            return
+        from broker_store.engine.worker import Worker
+        from mqadmin.metrics.otlp import Exporter
+
+        exporter = Exporter(self._cluster, settings.metrics_otlp_endpoint)
+        worker = Worker(
+            "otlp",
+            exporter.step,
+            settings.metrics_otlp_interval / 1000,
+            lambda name, error: self._complain(f"runbroker: metrics are sent no more: {error!r}"),
+        )
+        self._sent = exporter, worker
+        worker.start()
 
     def _introduce(self, ports: Ports, password: str | None) -> None:
         """Print the addresses, and which commands to try."""
@@ -261,21 +315,31 @@ class Run:
             )
         if ports.grpc is not None:
             say(f"gRPC         {ports.grpc}   for clients of RocketMQ 5")
+        if not launch.is_loopback(self._arguments.bind):
+            say(f"             others reach these ports; what is open to whom: {program()} check_deploy")
         say(f"Store        {self._process.store.root}" + (" (read-only)" if self._arguments.inspect else ""))
         if self._web is not None and ports.broker is not None:
             say("Try next, in another terminal:")
-            data = "" if self._start.data == Path("data").absolute() else f" --data {self._start.data}"
+            is_installed = program() == PROGRAM
+            usual = default_data_directory() if is_installed else Path("data").absolute()
+            data = "" if self._start.data == usual else f" --data {self._start.data}"
             python = Path(sys.executable)
             shown = ".venv/bin/python" if python.parent.parent.name == ".venv" else str(python.name)
-            say(f"  {shown} manage.py message{data} send Hello 'first message' --tag greeting --create")
-            say(f"  {shown} manage.py message{data} tail Hello --from-start")
-            say(f"  {shown} manage.py demo{data}")
+            call = PROGRAM if is_installed else f"{shown} manage.py"
+            say(f"  {call} message{data} send Hello 'first message' --tag greeting --create")
+            say(f"  {call} message{data} tail Hello --from-start")
+            say(f"  {call} demo{data}")
 
     async def _end(self) -> None:
         """Stop all parts in reverse order, each with a limit. A failure is reported and does not stop the
         others."""
         for watch in self._watches:
             watch.cancel()
+        if self._sent is not None:
+            exporter, worker = self._sent
+            exporter.close()
+            # It may be waiting for the loop, which therefore runs on.
+            await asyncio.get_running_loop().run_in_executor(None, worker.stop, 1.0)
         if self._children is not None:
             from mqadmin.jobs import queue
 
@@ -287,6 +351,8 @@ class Run:
             await self._limited("broker", self._process.stop(), None)
         if self._web is not None:
             await self._limited("dashboard", self._web.stop(), PART_STOP_SECONDS)
+        if self._tls is not None:
+            self._tls.close()
         self._start.remove_run_file()
 
     async def _limited(self, name: str, work, limit_s: float | None) -> None:

@@ -31,6 +31,7 @@ class NewJob(schemas.In):
         "resend_dead_letters",
         "dry_run",
         "crash_lab",
+        "backup",
         "pipeline_audit",
         "pipeline_statistics",
         "pipeline_lineage",
@@ -51,7 +52,7 @@ def list_jobs(request: HttpRequest, cursor: Cursor = None, limit: Limit = paging
 @router.post("/jobs", response={202: schemas.Job})
 def start_job(request: HttpRequest, body: NewJob):
     """Start a job: check_store, rebuild_index, export_messages (topic, begin_ms, end_ms, form, limit),
-    resend_dead_letters (group, to, limit), or one of the pipeline's.
+    resend_dead_letters (group, to, limit), backup (keep, max_mb_s, copy_log), or one of the pipeline's.
 
     resend_dead_letters needs `confirm`, the group's name; GET /groups/GROUP/dead-letters shows what it would
     send."""

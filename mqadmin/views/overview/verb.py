@@ -2,6 +2,7 @@
 
 from broker_store.units import fact_of
 from mqadmin.facts.condition import Condition
+from mqadmin.process.program_name import with_program
 
 
 def add(verb) -> None:
@@ -13,7 +14,7 @@ def condition(command, options) -> None:
         found = broker.get("/condition")
     facts = fact_of(Condition, found)
     lines = [f"{notice.severity:<8} {notice.sentence}" for notice in facts.notices]
-    command.show(found, "\n".join([f"{facts.severity}: {facts.sentence}", *lines]))
+    command.show(found, with_program("\n".join([f"{facts.severity}: {facts.sentence}", *lines])))
 
 
 VERBS = {"condition": condition}

@@ -14,7 +14,7 @@ from mqadmin import audit
 from mqadmin.api import paging, schemas
 from mqadmin.api.auth import need
 from mqadmin.api.paging import Cursor, Limit
-from mqadmin.jobs import facts, pipeline, queue, runs, schedules
+from mqadmin.jobs import backups, facts, pipeline, queue, runs, schedules
 from mqadmin.process import run_file
 
 router = Router()
@@ -45,12 +45,22 @@ class RunParameters(schemas.In):
     )
 
 
+class ScheduleParameters(RunParameters):
+    keep: Annotated[int, Field(ge=0, le=backups.MAX_KEPT)] | None = Field(
+        default=None, description="backup: whole backups that stay, with the new one; none or 0: all"
+    )
+    max_mb_s: Annotated[int, Field(ge=0, le=backups.MAX_MB_S)] | None = Field(
+        default=None, description="backup: MB that are read and copied a second; none or 0: no limit"
+    )
+    copy_log: schemas.Flag | None = Field(default=None, description="backup: closed log files are copied too")
+
+
 class NewSchedule(schemas.In):
-    job: Literal["audit", "statistics", "lineage", "archive"]
+    job: Literal["audit", "statistics", "lineage", "archive", "backup"]
     cron: Annotated[str, Field(min_length=9, max_length=100, examples=["30 2 * * *"])] = Field(
         description="minute, hour, day, month, weekday; UTC"
     )
-    parameters: RunParameters = RunParameters()
+    parameters: ScheduleParameters = ScheduleParameters()
 
 
 Schedule = schemas.schema_of(facts.Schedule)
@@ -85,14 +95,14 @@ def list_pipeline_jobs(request: HttpRequest):
 
 @router.get("/pipeline/schedules", response=Schedules)
 def list_schedules(request: HttpRequest):
-    """The schedules of runs."""
+    """The schedules of runs and of backups."""
     return {"items": schedules.listing()}
 
 
 @router.post("/pipeline/schedules", response={201: Schedule})
 def add_schedule(request: HttpRequest, body: NewSchedule):
     """Add a schedule: a job runs at the times of a cron expression, with the role that the creator of the
-    schedule has at that time."""
+    schedule has at that time. A backup needs the role admin."""
     caller = need(request, "operator")
     parameters = body.parameters.dict(exclude_none=True)
     with audit.audited(

@@ -106,12 +106,13 @@ async def add_schedule(request):
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     try:
-        job, cron = pipeline.job_of(request.POST.get("job", "")), request.POST.get("cron", "").strip()
-        parameters = {name: value for name, value in parameters_of(request.POST).items() if name in job.takes}
+        job, cron = request.POST.get("job", ""), request.POST.get("cron", "").strip()
+        takes = schedules.kind_of(job).takes
+        parameters = {name: value for name, value in parameters_of(request.POST).items() if name in takes}
         async with aaudited(
-            request.caller, "create", "schedule", job.name, cron=cron, parameters=parameters
+            request.caller, "create", "schedule", job, cron=cron, parameters=parameters
         ) as record:
-            made = await sync_to_async(schedules.add)(job.name, parameters, cron, request.caller)
+            made = await sync_to_async(schedules.add)(job, parameters, cron, request.caller)
             record["id"] = made.id
         messages.success(
             request,
@@ -138,7 +139,7 @@ async def remove_schedule(request, schedule_id):
 def parameters_of(form: Mapping[str, str]) -> dict[str, str | int]:
     """Return the parameters that a form gives a run. Raises WrongField."""
     given: dict[str, str | int] = {
-        name: text for name in ("key", "topic") if (text := form.get(name, "").strip())
+        name: text for name in ("key", "topic", "keep") if (text := form.get(name, "").strip())
     }
     for asked, name in (("from", "begin_ms"), ("to", "end_ms")):
         with of_field(asked):

@@ -1,7 +1,7 @@
 #!/bin/bash
 # start-proxy.sh DATA_DIR NAMESRV GRPC_PORT
 # Starts Apache's proxy in CLUSTER mode, before the brokers of a name server; returns when it serves gRPC.
-# GRPC_PORT + 1 is used too. PROXY_HEAP (256m), JAVA_BROKER_FLAGS of the JVM. `stop.sh DATA_DIR broker` ends it.
+# GRPC_PORT + 1 is used too. PROXY_HEAP (256m), JAVA_BROKER_FLAGS of the JVM. `stop.sh DATA_DIR kill9` ends it.
 set -e
 D=$(mkdir -p "$1" && cd "$1" && pwd); NAMESRV=$2; GRPC_PORT=$3
 . "$(dirname "$0")/env.sh"

@@ -21,7 +21,9 @@ def offsets_of(in_flight, group="CG"):
 
 
 def search(world) -> EarlierPops:
-    found = EarlierPops(world.store, world.timer, world.log.in_flight, topic=world.log.topic)
+    found = EarlierPops(
+        world.store, world.timer, world.positions, world.log.in_flight, world.others, topic=world.log.topic
+    )
     found.start()
     return found
 
@@ -83,7 +85,8 @@ def test_queues_know_the_pops_of_all_groups():
     in_flight.given(checkpoint(group="CG2"), 4, "b")
     in_flight.given(checkpoint(queue_id=2), 4, "c")
     assert [pop.client for pop in in_flight.pops_in("TopicX", 1)] == ["a", "b"]
-    in_flight.forget_group("CG")
+    in_flight.forget_pops("CG")
+    in_flight.forget_counts("CG")
     assert [pop.client for pop in in_flight.pops_in("TopicX", 1)] == ["b"] and in_flight.invisible == 3
     assert in_flight.counts("CG") == GroupCounts()
 
@@ -145,10 +148,12 @@ def test_what_comes_again_while_earlier_pops_are_searched_is_counted_once():
 
 
 def test_what_comes_again_for_a_group_that_was_made_again_is_counted():
+    """It was deleted, but not its offsets."""
     world = World(2)
     world.pop(0, 2)
     world.groups.delete("CG")
-    world.log.in_flight.forget_group("CG")
+    world.log.in_flight.forget_counts("CG")
+    assert world.log.in_flight.invisible_of("CG") == 2
     world.groups.find_or_create("CG")
     world.run(11_000)
     assert world.again() == [b"m0", b"m1"] and world.log.in_flight.counts("CG").came_again == 2
@@ -260,7 +265,7 @@ def test_many_pops_that_are_forgotten_together_take_several_steps():
         in_flight.given(checkpoint(number, (0,), pop_ms=number, queue_id=number % 2), 0, None)
     in_flight.given(checkpoint(group="Other"), 0, None)
     with no_garbage_collection(), time_taken() as taken:
-        in_flight.forget_group("CG")
+        in_flight.forget_pops("CG")
     assert taken.readings < 0.1 and in_flight.invisible == 3
     in_flight.forget_topic("TopicX")
     assert in_flight.invisible == 0 and in_flight.pops_in("TopicX", 1) == []

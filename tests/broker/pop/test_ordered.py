@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker_store.broker.deleted_groups import DeletedGroups
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop import order_log, ordered
 from broker_store.broker.pop.in_flight import InFlight
@@ -73,7 +74,7 @@ class World:
             self.offsets.load(self.saved_offsets)
             self.offsets.forget_deleted(self.store.tombstones.before)
         saved_ms = self.offsets.data_version.timestamp
-        self.positions = PopPositions(self.store, self.offsets)
+        self.positions = PopPositions(self.store, self.offsets, DeletedGroups(self.store))
         log = OrderLog(
             self.store, self.topics, cluster="DefaultCluster", clock=clock, host=lambda: (b"\x7f\0\0\1", 1)
         )
@@ -307,6 +308,28 @@ def test_records_after_the_end_that_a_power_cut_left_are_not_included():
     world.pop(1)
     world.kill()
     assert world.ordered.is_blocked(PLACE, None, world.now_ms)
+
+
+def test_without_a_sound_file_the_states_are_read_from_the_log():
+    world = World(6)
+    world.pop(3)
+    world.ordered.acknowledge(PLACE, [0], world.now_ms)
+    world.now_ms += 3_600_000
+    world.save_offsets()
+    before = world.ordered.state(PLACE)
+    world.saved_states = None  # a start begins without the content of a damaged file
+    world.kill()
+    assert world.ordered.state(PLACE) == before and before.left()
+    assert world.ordered.dirty
+
+
+def test_what_no_pop_leaves_does_not_block_a_queue():
+    world = World(6)
+    late = START_MS + 2 * MAX_IDLE_MS
+    for state in (f'"popTime":{late}', f'"popTime":5,"i":{late}', f'"popTime":5,"ot":{{1:{late}}}'):
+        world.saved_states = f'{{"table":{{"TopicX@CG":{{1:{{"o":[0,1],{state}}}}}}}}}'
+        world.kill()
+        assert not world.ordered.is_blocked(PLACE, None, world.now_ms)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
+from broker_store.broker.deleted_groups import DeletedGroups
 from broker_store.broker.groups import Groups
 from broker_store.broker.offsets import Offsets
 from broker_store.broker.pop.earlier_pops import EarlierPops
+from broker_store.broker.pop.others import PopsOfOthers
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive import GRACE_MS, MAX_REVIVED_PER_STEP, UNREADABLE_RETRY_MS, Revive
 from broker_store.broker.pop.revive_log import ReviveLog
@@ -50,8 +52,9 @@ class World:
         if self.saved is not None:
             self.offsets.load(self.saved)
             self.offsets.forget_deleted(self.store.tombstones.before)
-        self.positions = PopPositions(self.store, self.offsets)
+        self.positions = PopPositions(self.store, self.offsets, DeletedGroups(self.store))
         self.positions.restore(LOG, 8, ORDER_LOG, lambda topic: self.topics.get(topic) is not None)
+        self.others = PopsOfOthers("broker-a")
         self.log = ReviveLog(
             self.store,
             self.timer.admission,
@@ -62,7 +65,7 @@ class World:
         )
         self.revive = Revive(
             self.store, self.timer, self.positions, self.log, self.topics, self.groups, clock=clock,
-            version=self.version,
+            others=self.others, version=self.version,
         )  # fmt: skip
         self.revived = []
         self.revive.on_revived = self.revived.append
@@ -98,9 +101,10 @@ class World:
         until_ms = self.now_ms + ms
         while self.now_ms < until_ms:
             self.now_ms = min(until_ms, self.now_ms + step_ms)
-            for _ in range(20):
-                self.timer.step(self.now_ms)
-                self.revive.step(self.now_ms)
+            for number in range(20):
+                due = {part.step(self.now_ms) for part in (self.timer, self.revive)}
+                if self.now_ms not in due and number >= 3:  # what one appends is work for the other
+                    break
 
     def again(self, topic: str = RETRY) -> list[bytes]:
         return [stored.body for stored in self.store.messages(topic, 0)]
@@ -416,7 +420,9 @@ def test_pops_of_a_deleted_topic_that_a_start_finds_are_not_invisible():
     world.save()
     make_again(world, 6)
     world.crash(timer_saved=True)
-    search = EarlierPops(world.store, world.timer, world.log.in_flight, topic=LOG)
+    search = EarlierPops(
+        world.store, world.timer, world.positions, world.log.in_flight, world.others, topic=LOG
+    )
     search.start()
     while search.step(world.now_ms) is not None:
         pass
@@ -516,6 +522,94 @@ def test_wrong_records_are_skipped_and_counted():
     world.pop(0, 1)
     world.run(12_000)
     assert world.revive.counts["invalid"] == 5 and world.again() == [b"m0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"UNIQ_KEY": "TopicX@1@0@CG@5@broker-a@ck"}, "unique key of a record of the revive log is not that"),
+        (
+            {"TIMER_DELIVER_MS": str(START_MS)},
+            "the end of the invisible time is not that of the delivery time",
+        ),
+        ({"TIMER_DELIVER_MS": str(START_MS + 9_000)}, "the end of the invisible time is not that of the"),
+        ({"TAGS": "kc"}, "tag of a record of the revive log"),
+    ],
+)
+def test_a_record_whose_body_contradicts_its_properties_is_skipped_with_a_sentence(changes, cause, caplog):
+    world = World(2)
+    key = PopKey("TopicX", "CG", 1, 0, START_MS, "broker-a")
+    body = pop_records.encode_checkpoint(PopCheckpoint(key, 3_600_000 + 10_000, (0,)))
+    values = {
+        "TAGS": "ck",
+        "UNIQ_KEY": pop_records.checkpoint_id(key),
+        "TIMER_DELIVER_MS": str(START_MS + 3_600_000 + 9_000),
+    }
+    world.store.put(Message(LOG, 3, body, properties.encode(values | changes)))
+    world.pop(1, 1)
+    world.run(12_000)
+    assert world.again() == [b"m1"] and world.revive.counts["invalid"] == 1
+    (line,) = caplog.messages
+    assert line.startswith(f"record 0 of {LOG}/3, at ") and cause in line
+    assert "commitlog/00000000000000000000, byte " in line and "set the offset of the group back" in line
+
+
+@pytest.mark.parametrize("tag", ["ack", "bAck"])
+def test_an_acknowledgement_whose_body_contradicts_its_key_has_no_effect(tag, caplog):
+    world = World(2)
+    key = world.pop(0, 2)
+    if tag == "ack":
+        body, of = pop_records.encode_ack(key, 0), pop_records.ack_id(key, 1)
+    else:
+        body, of = pop_records.encode_batch_ack(key, [0, 1]), pop_records.batch_ack_id(key, [1, 2])
+    world.store.put(Message(LOG, 0, body, properties.encode({"TAGS": tag, "UNIQ_KEY": of})))
+    world.run(12_000)
+    assert world.again() == [b"m0", b"m1"] and world.revive.counts["invalid"] == 1
+    assert "its messages come again" in caplog.text
+
+
+def test_a_damaged_record_is_skipped_with_a_sentence(caplog):
+    world = World(2)
+    world.pop(0, 1)
+    world.pop(1, 1)
+    get = world.store.get
+
+    def damaged(request, done=None):
+        if request.topic == LOG and request.offset == 0:
+            return GetResult(GetStatus.MESSAGE_DAMAGED, 0, 0, 2)
+        return get(request, done)
+
+    world.store.get = damaged
+    world.run(12_000)
+    assert world.again() == [b"m1"] and world.revive.counts["invalid"] == 1
+    (line,) = caplog.messages
+    assert line.startswith(f"record 0 of {LOG}/0, at ") and "it is damaged" in line
+
+
+def test_few_of_many_foreign_records_have_a_sentence(caplog):
+    world = World(1)
+    for number in range(100):
+        world.store.put(Message(LOG, number % 8, b"{}", b"TAGS\x01ck\x02"))
+    world.run(2_000)
+    assert world.revive.counts["invalid"] == 100
+    assert len(caplog.messages) == 20 and caplog.messages[-1].endswith("Further ones are only counted.")
+
+
+@pytest.mark.parametrize("text", ["x", "²", "-1", "0", "7", "9" * 18])
+def test_a_pop_that_states_an_impossible_position_moves_none_and_has_a_sentence(text, caplog):
+    world = World(3)
+    key = PopKey("TopicX", "CG", 1, 0, START_MS, "broker-a")
+    values = {
+        "TAGS": "ck",
+        "UNIQ_KEY": pop_records.checkpoint_id(key),
+        "POP_NEXT": text,
+        "TIMER_DELIVER_MS": str(START_MS - 1_000),
+    }
+    body = pop_records.encode_checkpoint(PopCheckpoint(key, 0, (0,)))
+    world.store.put(Message(LOG, 0, body, properties.encode(values)))
+    world.crash()
+    assert world.offsets.query("CG", "TopicX", 1) is None
+    assert "POP_NEXT of a pop checkpoint" in caplog.text and "again before their time" in caplog.text
 
 
 def test_a_step_is_bounded():
@@ -653,6 +747,11 @@ def test_a_start_without_pops_before_reads_what_is_newer_than_ten_minutes():
     offsets = Offsets(clock=lambda: world.now_ms)
     offsets.load(world.saved)
     offsets.commit("CG", "TopicX", 1, 0)
-    assert PopPositions(world.store, offsets).restore(LOG, 8, ORDER_LOG, lambda topic: True) == 1
+    assert (
+        PopPositions(world.store, offsets, DeletedGroups(world.store)).restore(
+            LOG, 8, ORDER_LOG, lambda topic: True
+        )
+        == 1
+    )
     assert offsets.query("CG", "TopicX", 1) == 2
     assert sum(result.count for result in counted) < 10

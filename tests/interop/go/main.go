@@ -2,13 +2,13 @@
 //
 //	send     topics= n= [run= size= threads= mode=sync|async|batch|oneway|ordered per= delay=LEVEL timer=sec|ms|at:NUMBER step= trace=TOPIC]
 //	consume  group= topics= [tags= n= timeout= model=clustering|broadcasting orderly= fail_every= fail_times= level= max_reconsume= from=first|last|timestamp time=]
-//	poll     topic= group= n= [timeout=]    the pull consumer, which commits what it was told to be done
+//	poll     topic= group= n= [timeout=]    the pull consumer, which commits after each batch
 //	ask      topic= n= [timeout=]    requests, each waits for its reply
 //	answer   topic= group= [bare=]   replies "re: " and the body to requests until standard input ends; bare=true: what the client's helper makes, which has no body
 //	transact topics= group= n=    halves whose fate follows from their number (see transactions), until standard input ends
 //	admin    one command a line of standard input, words between tabs: create_topic NAME BROKER_ADDRESS, delete_topic NAME BROKER_ADDRESS, topics, groups BROKER_ADDRESS
 //
-// `send trace=` ends when standard input ends, `consume` when it ends, after n messages or after timeout milliseconds.
+// access_key= and secret_key= sign the requests of each command. `send trace=` ends when standard input ends, `consume` when it ends, after n messages or after timeout milliseconds.
 package main
 
 import (
@@ -58,6 +58,10 @@ func number(name string, otherwise int) int {
 	value, err := strconv.Atoi(text(name, strconv.Itoa(otherwise)))
 	check(err)
 	return value
+}
+
+func credentials() primitive.Credentials { // without a key and a secret the client signs nothing
+	return primitive.Credentials{AccessKey: text("access_key", ""), SecretKey: text("secret_key", "")}
 }
 
 func check(err error) {
@@ -140,7 +144,7 @@ func send() {
 	topics := strings.Split(text("topics", ""), ",")
 	mode, n, per := text("mode", "sync"), number("n", 1), number("per", 32)
 	settings := []producer.Option{
-		producer.WithNameServer([]string{nameserver}), producer.WithGroupName("go_producer"),
+		producer.WithNameServer([]string{nameserver}), producer.WithCredentials(credentials()), producer.WithGroupName("go_producer"),
 		producer.WithInstanceName(fmt.Sprint("p", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30 * time.Second),
 	}
 	if mode == "ordered" {
@@ -228,7 +232,7 @@ func consume() {
 		check(fmt.Errorf("from=first, last or timestamp"))
 	}
 	settings := []consumer.Option{
-		consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_group")),
+		consumer.WithNameServer([]string{nameserver}), consumer.WithCredentials(credentials()), consumer.WithGroupName(text("group", "go_group")),
 		consumer.WithInstance(text("instance", fmt.Sprint("c", time.Now().UnixNano()))), consumer.WithConsumerModel(model),
 		consumer.WithConsumeFromWhere(from), consumer.WithConsumerOrder(orderly),
 		consumer.WithMaxReconsumeTimes(int32(number("max_reconsume", -1))), consumer.WithSuspendCurrentQueueTimeMillis(100 * time.Millisecond)}
@@ -289,7 +293,7 @@ func received(m *primitive.MessageExt) row {
 
 func poll() {
 	c, err := rocketmq.NewPullConsumer(
-		consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_pollers")),
+		consumer.WithNameServer([]string{nameserver}), consumer.WithCredentials(credentials()), consumer.WithGroupName(text("group", "go_pollers")),
 		consumer.WithInstance(fmt.Sprint("l", time.Now().UnixNano())), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	check(err)
 	check(c.Subscribe(text("topic", ""), consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}))
@@ -309,12 +313,13 @@ func poll() {
 			}
 		}
 		c.ACK(context.Background(), request, consumer.ConsumeSuccess)
+		check(c.PersistOffset(context.Background(), text("topic", "")))
 	}
 	check(c.Shutdown())
 }
 
 func plainProducer() rocketmq.Producer {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{nameserver}), producer.WithGroupName(fmt.Sprint("go_replies", time.Now().UnixNano())),
+	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{nameserver}), producer.WithCredentials(credentials()), producer.WithGroupName(fmt.Sprint("go_replies", time.Now().UnixNano())),
 		producer.WithInstanceName(fmt.Sprint("r", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30*time.Second))
 	check(err)
 	check(p.Start())
@@ -335,7 +340,7 @@ func ask() {
 
 func answer() {
 	p := plainProducer()
-	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{nameserver}), consumer.WithGroupName(text("group", "go_answers")),
+	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{nameserver}), consumer.WithCredentials(credentials()), consumer.WithGroupName(text("group", "go_answers")),
 		consumer.WithInstance(fmt.Sprint("a", time.Now().UnixNano())), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	check(err)
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
@@ -389,7 +394,7 @@ func (transactions) CheckLocalTransaction(m *primitive.MessageExt) primitive.Loc
 
 func transact() {
 	p, err := rocketmq.NewTransactionProducer(transactions{},
-		producer.WithNameServer([]string{nameserver}), producer.WithGroupName(text("group", "go_transactions")),
+		producer.WithNameServer([]string{nameserver}), producer.WithCredentials(credentials()), producer.WithGroupName(text("group", "go_transactions")),
 		producer.WithInstanceName(fmt.Sprint("t", time.Now().UnixNano())), producer.WithRetry(2), producer.WithSendMsgTimeout(30*time.Second))
 	check(err)
 	check(p.Start())
@@ -411,7 +416,7 @@ func transact() {
 }
 
 func administer() {
-	a, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{nameserver})))
+	a, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{nameserver})), admin.WithCredentials(credentials()))
 	check(err)
 	ctx := context.Background()
 	lines := bufio.NewScanner(os.Stdin)

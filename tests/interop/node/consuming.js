@@ -46,5 +46,5 @@ module.exports = ({ options, number, print, common, endOfInput }) => {
     }
   }
 
-  return { push, simple };
+  return { push, simple, consuming };
 };

@@ -5,6 +5,7 @@
 //                                 commit one of them; until standard input ends
 //   recall    topic= handle=      takes a delayed message back
 //   push, simple                  consume, see consuming.js
+//   held                          one call in whose middle the program is killed, see held.js
 'use strict';
 
 const { Producer } = require('rocketmq-client-nodejs');
@@ -85,8 +86,9 @@ async function recall() {
   await client.shutdown();
 }
 
-const consuming = require('./consuming.js')({ options, number, print, common, endOfInput });
-const commands = { send, transact, recall, ...consuming };
+const { push, simple, consuming } = require('./consuming.js')({ options, number, print, common, endOfInput });
+const commands = { send, transact, recall, push, simple };
+if (command === 'held') commands.held = require('./held.js')({ options, number, print, producer, message, consuming });
 commands[command]().then(() => process.exit(0), cause => {
   console.error(cause);
   process.exit(1);

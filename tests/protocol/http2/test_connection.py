@@ -386,6 +386,18 @@ def test_a_flood_of_small_windows_ends_the_connection(own, flood):
     assert connection.failure.code == ErrorCode.ENHANCE_YOUR_CALM
 
 
+def test_the_settings_of_a_frame_are_paid_too():
+    """A frame of 64 KiB has 10,900, which take 2 ms."""
+    server = Server()
+    server.receive(BEGIN)
+    pairs, sent = 10_000, 0
+    while server.connection.failure is None and sent < MAX_IDLE_FRAMES:
+        server.receive(settings_frame(dict.fromkeys(range(100, 100 + pairs), 1)))
+        sent += 1
+    assert sent == 1 + MAX_IDLE_FRAMES // (pairs // limits.PAIRS_PER_FRAME)
+    assert server.connection.failure.code == ErrorCode.ENHANCE_YOUR_CALM
+
+
 def test_streams_that_the_peer_makes_this_side_end_are_counted_as_cancelled():
     server = Server(hold=True)
     server.receive(BEGIN)
@@ -452,6 +464,10 @@ def test_what_is_unfinished_has_the_time_of_its_first_byte():
     receive(60.0, frame(f.DATA, f.FLAG_END_STREAM, 1, b"x"))
     assert unfinished_since() is None
     receive(61.0, frame(f.HEADERS, 0, 201, BLOCK))
+    assert unfinished_since() == 61.0
+    receive(61.5, frame(f.CONTINUATION, 0, 201) + frame(f.CONTINUATION, 0, 201)[:5])
+    assert unfinished_since() == 61.0
+    receive(61.6, frame(f.CONTINUATION, 0, 201)[5:])
     assert unfinished_since() == 61.0
     receive(62.0, frame(f.CONTINUATION, f.FLAG_END_HEADERS, 201))
     assert unfinished_since() == 62.0

@@ -267,7 +267,9 @@ async def test_settings_that_come_again_replace_the_subscription(opened):
         (settings_of(topic="a" * 128), "The specified topic is longer than topic max length 127."),
         (settings_of(expression=" || "), "expression format is not correct"),
         (settings_of(expression="", of=FilterType.SQL), "expression format is not correct"),
-        (settings_of(ClientType.LITE_PUSH_CONSUMER), "LITE_PUSH_CONSUMER"),
+        (settings_of(ClientType.LITE_PUSH_CONSUMER), "group not found: CG"),
+        (settings_of(ClientType.LITE_PUSH_CONSUMER, group=""), "the specified group is blank"),
+        (settings_of(ClientType.LITE_SIMPLE_CONSUMER), "LITE_SIMPLE_CONSUMER"),
         (settings_of(ClientType.PRODUCER), "PRODUCER"),
         (settings_of(99), "UNRECOGNIZED"),
         (settings_of(-1), "UNRECOGNIZED"),
@@ -350,7 +352,7 @@ async def test_a_consumer_is_assigned_all_queues_as_one(opened):
     (assignment,) = answer.assignments
     queue = assignment.message_queue
     assert (queue.id, queue.topic.name, queue.broker.name) == (-1, "Orders", "broker-a")
-    assert queue.broker.endpoints == ENDPOINTS
+    assert queue.broker.endpoints == ENDPOINTS and not queue.accept_message_types
 
 
 async def test_a_consumer_in_order_is_assigned_each_queue(opened):
@@ -368,6 +370,8 @@ async def test_a_consumer_in_order_is_assigned_each_queue(opened):
         ("Unknown", "CG", Code.TOPIC_NOT_FOUND),
         ("WriteOnly", "CG", Code.FORBIDDEN),
         ("Orders", "a b", Code.ILLEGAL_CONSUMER_GROUP),
+        ("Unknown", "a b", Code.ILLEGAL_CONSUMER_GROUP),
+        ("a b", "a b", Code.ILLEGAL_TOPIC),
     ],
 )
 async def test_an_assignment_that_cannot_be_is_refused(opened, topic, group, code):
@@ -611,6 +615,28 @@ async def test_messages_of_a_client_that_went_meanwhile_are_visible_a_second_lat
     assert bodies(await with_syncs(port, port.receive(asked()))) == [b"one"]
 
 
+async def test_messages_of_a_queue_are_visible_a_second_after_its_receive_ended_in_the_read_of_another(
+    opened,
+):
+    port = await opened()
+    store = port.harness.store
+    store.cold = True
+    port.put(b"a", queue_id=0)
+    port.put(b"a", queue_id=1)
+    call = port.receiving(asked(invisible_s=3_600))
+    await until(lambda: store._cold_reads)
+    assert store.finish_cold_reads() == 1
+    await until(lambda: store._cold_reads)
+    receives = port.service._receives
+    call.cancel()
+    await until(lambda: not receives._under_way)
+    store.finish_cold_reads()
+    store.cold = False
+    assert bodies(await port.receive(asked())) == [b"a"]
+    port.pass_time(5_000)
+    assert bodies(await port.receive(asked())) == [b"a"]
+
+
 async def test_a_topic_that_is_deleted_before_the_answer_ends_a_receive(opened):
     port = await opened(sync_flush=True)
     port.put(b"a", tag="BB")
@@ -666,6 +692,7 @@ async def test_a_handle_of_another_group_or_topic_or_that_was_changed_is_refused
     for handle in bad:
         answer = await ack(port, handle)
         assert (answer.status.code, answer.entries[0].status.code) == (Code.INVALID_RECEIPT_HANDLE,) * 2
+    port.parts.groups.put(SubscriptionGroup("CG2"))
     for options in ({"group": "CG2"}, {"topic": "Other"}):
         assert (await ack(port, text, **options)).status.code == Code.INVALID_RECEIPT_HANDLE
         assert (await changed(port, text, 1, **options)).status.code == Code.INVALID_RECEIPT_HANDLE
@@ -979,6 +1006,8 @@ async def test_a_group_that_does_not_exist_has_no_dead_letters(opened):
     assert (await forward(port, handle)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
     assert port.parts.topics.get(DLQ) is None
     assert (await ack(port, handle)).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+    assert (await ack(port, handle, group="Other")).status.code == Code.CONSUMER_GROUP_NOT_FOUND
+    assert (await changed(port, handle, 10, group="Other")).status.code == Code.CONSUMER_GROUP_NOT_FOUND
 
 
 @pytest.mark.parametrize("place", [1 << 63, (1 << 64) + 1, -1, "+0", "00", "0_0", "٣", "", "1e3"])
@@ -1142,6 +1171,60 @@ async def test_the_number_of_renewed_messages_is_bounded(opened, monkeypatch):
     await ack(port, one.system_properties.receipt_handle)
     assert bodies(await port.receive(asked(auto_renew=True))) == [b"three"]
     call.cancel()
+
+
+async def test_what_cannot_be_renewed_any_more_is_not_given(opened, monkeypatch):
+    """Receives that waited went over the bound, each by a whole batch."""
+    port = await opened()
+    port.parts.topics.put(TopicConfig("Empty", 1, 1))
+    monkeypatch.setattr(Renewals, "limit", 1)
+    call, _ = await connected(port)
+    port.put(b"one", b"two", b"three")
+    (one,) = await received(port, auto_renew=True, count=3)
+    assert one.body == b"one" and len(renewals_of(port)) == 1
+    assert (await ack(port, one.system_properties.receipt_handle)).status.code == Code.OK
+    port.pass_time(2_000)
+    (two,) = await received(port, auto_renew=True, count=2)
+    assert two.body == b"two"
+    assert (await ack(port, two.system_properties.receipt_handle)).status.code == Code.OK
+    waiting = port.receiving(asked(auto_renew=True, topic="Empty"))
+    await until(lambda: port.parts.parked_pops.count == 1)
+    port.pass_time(2_000)
+    assert bodies(await port.receive(asked(auto_renew=True))) == [b"three"]
+    port.put(b"four", topic="Empty")
+    assert status_of([answer async for answer in waiting]).code == Code.TOO_MANY_REQUESTS
+    assert port.parts.statistics.refusals.counts() == {"renewed messages": 1}
+    call.cancel()
+
+
+async def test_a_client_that_goes_again_has_its_time_again(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    await received(port, auto_renew=True)
+    for _ in range(3):
+        call.cancel()
+        await until(lambda: port.parts.clients.consumer_group("CG") is None)
+        let_pass(port, 6_000)
+        assert len(renewals_of(port)) == 1
+        call, _ = await connected(port)
+    call.cancel()
+    await until(lambda: port.parts.clients.consumer_group("CG") is None)
+    let_pass(port, 11_000)
+    assert len(renewals_of(port)) == 0 and not renewals_of(port)._missed
+
+
+async def test_what_clients_leave_that_terminate_again_and_again_is_bounded(opened):
+    port = await opened()
+    client = (await connected(port))[0] and port.service._clients.find("client-1")
+    renewals = renewals_of(port)
+    receipt = Receipt(0, port.harness.now_ms, 60_000, 0, 0, "broker-a", 0, 0)
+    for number in range(20_000):
+        renewals.add(client, f"handle {number}", Handle(receipt, 0, "Orders", "CG"), 0)
+        if number % 32 == 31:
+            renewals.client_gone(client.client_id)
+            renewals._returned.clear()
+    assert len(renewals) == 0 and len(renewals._due) <= 1_100
 
 
 @pytest.mark.parametrize("why", ["refused", "not stored"])

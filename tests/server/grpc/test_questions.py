@@ -12,6 +12,7 @@ from broker_store.protocol.command import Command
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, Status
 from broker_store.server.channel import RequestTimeout
+from broker_store.server.grpc.settings import MAX_COMMANDS
 from tests.server.grpc.conftest import connected
 
 
@@ -103,4 +104,16 @@ async def test_other_requests_are_answered_that_gRPC_has_none(opened):
     for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT):
         answer = await ask(client, code)
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    call.cancel()
+
+
+async def test_answers_that_were_asked_for_are_not_counted_as_commands(opened):
+    port = await opened()
+    call, client = await consumer(port)
+    for _ in range(3 * MAX_COMMANDS):
+        asked = ask(client, RequestCode.GET_CONSUMER_RUNNING_INFO, jstackEnable="true")
+        nonce = (await call.read()).print_thread_stack_trace_command.nonce
+        stacks = s.ThreadStackTrace(nonce=nonce)
+        await call.write(s.TelemetryCommand(status=Status(code=Code.OK), thread_stack_trace=stacks))
+        assert (await asked).code == 0
     call.cancel()

@@ -22,7 +22,7 @@ from broker_store.protocol.grpc.v2.definition_pb2 import (
     TransactionSource,
 )
 from broker_store.server.grpc import clients as clients_module
-from broker_store.server.grpc import transaction_ids
+from broker_store.server.grpc import transaction_ids, unparsed
 from tests.server.grpc.conftest import connected, message, of_producer
 from tests.support import grpc_refusals
 from tests.support.waits import until
@@ -76,10 +76,12 @@ async def test_a_delayed_message_comes_at_its_time_and_not_before(opened):
     assert one.body == b"later" and one.properties["UNIQ_KEY"] == "01AA"
 
 
-async def test_a_time_that_is_over_does_not_delay(opened):
+@pytest.mark.parametrize("before_1970", [False, True])
+async def test_a_time_that_is_over_does_not_delay(opened, before_1970):
     port = await typed(opened)
-    answer = await port.send(message(b"now", "DELAY", delivery_timestamp=after(port, -MINUTE_MS)))
-    assert answer.status.code == Code.OK
+    at = Timestamp(seconds=-5) if before_1970 else after(port, -MINUTE_MS)
+    answer = await port.send(message(b"now", "DELAY", delivery_timestamp=at))
+    assert answer.status.code == Code.OK and answer.entries[0].transaction_id == ""
     port.pass_time(2_000)
     assert [one.body for one in port.stored("DELAY")] == [b"now"]
 
@@ -291,6 +293,37 @@ async def test_a_call_with_several_messages_delays_none(opened):
     for messages in ([delayed, delayed], [message(topic="MIXED"), delayed]):
         assert (await port.send(*messages)).status.code == Code.BAD_REQUEST
     assert port.harness.store.put_calls == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        (["a", " ", "\0"], "whitespace"),
+        (["a", "\0", " "], "control character"),
+        (["a", "\u00a0"], None),  # blank for Python, not for Java
+        (["", "a", "", "b"], None),
+    ],
+)
+async def test_the_first_wrong_key_is_named(opened, keys, text):
+    port = await opened()
+    (entry,) = (answer := await port.send(message(keys=keys))).entries or [None]
+    if text is None:
+        assert entry.status.code == Code.OK
+        (stored,) = port.stored()
+        assert stored.properties["KEYS"] == " ".join(filter(None, keys))
+    else:
+        assert answer.status.code == Code.ILLEGAL_MESSAGE_KEY and text in answer.status.message
+
+
+async def test_the_keys_of_a_call_are_bounded(opened, monkeypatch):
+    """85 messages with 16,000 keys each took a turn of 2 s: sends of others were refused after 0.5 s."""
+    port = await opened()
+    monkeypatch.setattr(unparsed, "MAX_KEYS_OF_CALL", 6)
+    of_three = message(keys=["k"] * 3)
+    assert (await port.send(of_three, of_three)).status.code == Code.OK
+    answer = await port.send(of_three, of_three, message(keys=[""]))
+    assert (answer.status.code, len(port.stored())) == (Code.ILLEGAL_MESSAGE_KEY, 2)
+    assert port.parts.statistics.refusals.counts() == {"key": 1}
 
 
 async def test_a_message_with_a_priority_keeps_it(opened):

@@ -16,11 +16,9 @@ from broker_store.formats.http2_frame import SETTINGS
 from broker_store.protocol.grpc.v2.definition_pb2 import Code
 from broker_store.protocol.http2.connection import PREFACE
 from broker_store.protocol.http2.frames import settings_frame
-from broker_store.server import tls_transport
+from broker_store.server import tls_server, tls_transport
 from broker_store.server.certificate import FILE, VALID_DAYS, Certificate
 from broker_store.server.grpc import channel as channel_module
-from broker_store.server.grpc import port as port_module
-from broker_store.server.grpc.port import open_grpc_port
 from tests.server.grpc.conftest import Grpc, message, route
 from tests.support.broker_harness import Harness
 from tests.support.waits import LIMIT_S, until
@@ -82,19 +80,19 @@ async def test_the_protocol_is_agreed_on_and_old_versions_are_refused(opened, ce
 async def test_a_handshake_has_its_time(opened, certificate):
     port = await opened(certificate=certificate)
     _, writer = await half_open(port)
-    (connection,) = port.port.channels
-    began_s = connection.tls._began_s
+    (connection,) = port.port.openings
+    began_s = connection._tls._began_s
     assert connection.overdue(began_s + tls_transport.HANDSHAKE_TIMEOUT_S - 1) is None
     cause, _, limit_s = connection.overdue(began_s + tls_transport.HANDSHAKE_TIMEOUT_S + 1)
     assert (cause, limit_s) == ("slow TLS handshake", tls_transport.HANDSHAKE_TIMEOUT_S)
     assert port.port.kept_bytes == 3
     writer.close()
-    await until(lambda: not port.port.channels)
+    await until(lambda: not port.port.openings)
     assert (port.port.tls.shaking, port.port.kept_bytes) == ({}, 0)
 
 
 async def test_one_handshake_too_many_ends_the_oldest(opened, certificate, monkeypatch):
-    monkeypatch.setattr(tls_transport, "MAX_HANDSHAKES", 2)
+    monkeypatch.setattr(tls_server, "MAX_HANDSHAKES", 2)
     port = await opened(certificate=certificate)
     (oldest, first), (_, second) = await half_open(port), await half_open(port)
     channel = secure(port, certificate)
@@ -127,8 +125,8 @@ async def test_a_record_that_does_not_end_is_overdue(opened, certificate):
     tls.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     record = sent.read()
     writer.write(record[:-1])
+    await until(lambda: port.port.channels and port.port.kept_bytes)
     (connection,) = port.port.channels
-    await until(lambda: connection.tls.session.is_open and connection._kept)
     since_s = connection.tls.session.unfinished_since_s
     assert connection.overdue(since_s + channel_module.FRAME_TIMEOUT_S - 1) is None
     assert connection.overdue(since_s + channel_module.FRAME_TIMEOUT_S + 1)[0] == "slow frame"
@@ -141,7 +139,7 @@ async def test_a_record_that_does_not_end_is_overdue(opened, certificate):
 async def test_a_certificate_that_was_made_again_is_used_for_new_connections(
     opened, certificate, monkeypatch
 ):
-    monkeypatch.setattr(port_module, "CERTIFICATE_INTERVAL_S", 0.001)
+    monkeypatch.setattr(tls_server, "CERTIFICATE_INTERVAL_S", 0.001)
     port = await opened(certificate=certificate)
     before = certificate._own.read_bytes()
     first = secure(port, certificate)
@@ -158,14 +156,14 @@ async def test_a_certificate_that_was_made_again_is_used_for_new_connections(
 def test_tls_works_on_the_loop_of_the_broker_too(certificate):
     async def exchange() -> bytes:
         port = Grpc(Harness())
-        port.port = await open_grpc_port(port.parts, port.harness.router, "127.0.0.1", 0, certificate)
+        await port.start(certificate)
         client = ssl.create_default_context(cadata=certificate._own.read_text().partition("KEY-----\n")[2])
         client.set_alpn_protocols(["h2"])
         reader, writer = await asyncio.open_connection("127.0.0.1", port.port.port, ssl=client)
         writer.write(PREFACE + settings_frame({}))
         answer = await reader.readexactly(9)
         writer.close()
-        await port.port.close()
+        await port.stop()
         return answer
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

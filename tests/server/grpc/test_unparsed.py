@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import grpc
 import pytest
 from google.protobuf.message import DecodeError
@@ -9,8 +11,10 @@ from google.protobuf.message import DecodeError
 from broker_store.protocol.grpc.fields import piece_tag
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import (
+    Address,
     Code,
     Message,
+    MessageQueue,
     Settings,
     Subscription,
     SystemProperties,
@@ -20,8 +24,9 @@ from broker_store.server.grpc import unparsed
 from broker_store.server.grpc.service import MAX_SMALL_BODY_BYTES, SEND_MESSAGE
 from broker_store.server.grpc.statuses import Refused
 from broker_store.server.grpc.unparsed import check_command, check_send
-from tests.server.grpc.conftest import METADATA, connected, message, settings_of
+from tests.server.grpc.conftest import GROUP, METADATA, ORDERS, connected, message, settings_of
 from tests.support.grpc_calls import path_of
+from tests.support.waits import until
 
 MOST = 4 << 20  # of a body
 EMPTY_KEY = bytes((piece_tag(SystemProperties.KEYS_FIELD_NUMBER), 0))
@@ -119,3 +124,41 @@ async def test_large_settings_are_refused_before_they_are_parsed(opened, monkeyp
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await connected(port, settings)
     assert failed.value.code() == grpc.StatusCode.INVALID_ARGUMENT and taken == []
+
+
+async def test_what_is_kept_of_settings_and_receives_is_what_is_used(opened):
+    """A receive of 1 MiB with empty addresses took 20 MB while it waited: 1,000 of them all memory."""
+    port = await opened()
+    addresses = [Address()] * 20_000
+    settings = settings_of()
+    settings.access_point.addresses.extend(addresses)
+    call, answer = await connected(port, settings)
+    assert len(answer.settings.access_point.addresses) > 20_000  # a client gets its own settings back
+    client = port.service._clients.find("client-1")
+    assert client.settings.subscription == settings.subscription and client.settings.ByteSize() < 100
+    asked = s.ReceiveMessageRequest(group=GROUP, message_queue=MessageQueue(topic=ORDERS), batch_size=1)
+    asked.message_queue.broker.endpoints.addresses.extend(addresses)
+    asked.invisible_duration.FromSeconds(20)
+    asked.filter_expression.expression = "TagA"
+    receiving = port.receiving(asked)
+    await until(lambda: port.parts.parked_pops.count == 1)
+    (line,) = port.parts.parked_pops._lines.values()
+    (parked,) = line
+    assert parked.request.answer.args[1].ByteSize() < 100
+    port.put(b"other", tag="TagB")
+    port.put(b"hello", tag="TagA")
+    bodies = [answer.message.body async for answer in receiving if answer.HasField("message")]
+    assert bodies == [b"hello"]
+    call.cancel()
+
+
+async def test_a_refused_request_is_freed_at_once(opened):
+    """Ten large sends that were refused took 600 MB until the garbage collector came."""
+    port = await opened()
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await port.send(message(topic="None"))).status.code == Code.TOPIC_NOT_FOUND
+        assert not [found for found in gc.get_objects() if type(found) is Refused]
+    finally:
+        gc.enable()

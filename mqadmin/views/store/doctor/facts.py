@@ -9,10 +9,11 @@ from broker_store.rest.problems import Problem
 from broker_store.units import Moment, fields_of, small_by_field
 from mqadmin.jobs import queue
 from mqadmin.jobs.facts import Job, JobProgress, State, result_of
+from mqadmin.process.program_name import program
 
 KIND = "check_store"
 MAX_STREAMED = 50  # findings of a frame; REST and page have all
-APPLY = "manage.py check_store --apply"
+APPLY = f"{program()} check_store --apply"
 OFFLINE = (
     "A repair needs a store on which no broker runs: stop it, then run the command. The command checks "
     "the store again, and repairs what it finds then."

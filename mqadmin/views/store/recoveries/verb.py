@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from django.core.management.base import CommandError
+
 from broker_store.config.store import StoreSettings
 from broker_store.errors import NotFoundError
 from broker_store.facts import recoveries as kept
@@ -15,6 +17,7 @@ from broker_store.facts.starts import StartBrief, StartCut, StartReport
 from broker_store.units import document_of, fact_of
 from mqadmin.management.base import cell
 from mqadmin.process import run_file
+from mqadmin.process.program_name import with_program
 
 COLUMNS = {
     "id": "ID",
@@ -97,6 +100,8 @@ def dry_run(command, options) -> None:
         command.stdout.write(json.dumps({"result": document_of(report)}))
     else:
         _show(command, document_of(report))
+        if report.error:
+            raise CommandError("a start would not open this store; the report says why")
 
 
 def _of(root, data) -> list[StartBrief]:
@@ -132,7 +137,8 @@ class _ProgressLines:
 
 
 def _show(command, document: dict) -> None:
-    command.show(document, None if command.as_json else "\n".join(_lines(fact_of(StartReport, document))))
+    text = None if command.as_json else "\n".join(_lines(fact_of(StartReport, document)))
+    command.show(document, text and with_program(text))
 
 
 def _messages(count: int) -> str:

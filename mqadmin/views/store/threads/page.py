@@ -22,6 +22,7 @@ MEANINGS = {
     "preallocator": "Makes the next files and gives them room on the disk before the writer comes there.",
     "retention": "Deletes files that are old enough, and measures how full the disk is.",
     "prover": "Checks older records that no start has read yet.",
+    "ha-feeder": "Sends the log to slaves and takes their reports. A step waits for either.",
     "timer-flusher": "Keeps the files of timed messages.",
     "index-rebuild": "Builds the index again from the log.",
     "sampler": "Writes a sample every 10 s, from which charts of days are drawn.",

@@ -26,20 +26,7 @@ public class Grpc {
 
     public static void main(String[] args) throws Exception {
         try {
-            endpoints = args[0];
-            for (int i = 2; i < args.length; i++) {
-                String[] pair = args[i].split("=", 2);
-                options.put(pair[0], pair[1]);
-            }
-            switch (args[1]) {
-                case "send": send(); break;
-                case "transact": transact(); break;
-                case "recall": recall(); break;
-                case "push": Consuming.push(); break;
-                case "simple": Consuming.simple(); break;
-                case "admin": break;
-                default: throw new IllegalArgumentException(args[1]);
-            }
+            run(args);
         } catch (Exception cause) {
             cause.printStackTrace();
             System.out.flush();
@@ -47,6 +34,24 @@ public class Grpc {
         }
         System.out.flush();
         Runtime.getRuntime().halt(0);   // threads of the client may take seconds to end
+    }
+
+    static void run(String[] args) throws Exception {
+        options.clear();
+        endpoints = args[0];
+        for (int i = 2; i < args.length; i++) {
+            String[] pair = args[i].split("=", 2);
+            options.put(pair[0], pair[1]);
+        }
+        switch (args[1]) {
+            case "send": send(); break;
+            case "transact": transact(); break;
+            case "recall": recall(); break;
+            case "push": Consuming.push(); break;
+            case "simple": Consuming.simple(); break;
+            case "admin": break;
+            default: throw new IllegalArgumentException(args[1]);
+        }
     }
 
     static ClientConfiguration configuration() {
@@ -92,6 +97,7 @@ public class Grpc {
             }));
         }
         for (Future<?> one : all) one.get();
+        pool.shutdown();
         producer.close();
     }
 

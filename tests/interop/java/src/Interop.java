@@ -52,9 +52,12 @@ public class Interop {
             System.out.flush();
             Runtime.getRuntime().halt(1);   // threads of a 4.9 client that failed to start keep the process
         }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);   // a client's daemons may take seconds to notice
     }
 
     static void run(String[] args) throws Exception {
+        options.clear();
         nameserver = args[0];
         for (int i = 2; i < args.length; i++) {
             String[] pair = args[i].split("=", 2);
@@ -77,8 +80,6 @@ public class Interop {
             case "admin": Admin.run(nameserver); break;
             default: throw new IllegalArgumentException(args[1]);
         }
-        System.out.flush();
-        Runtime.getRuntime().halt(0);   // a client's daemons may take seconds to notice
     }
 
     /** What signs the requests, null without a key. */

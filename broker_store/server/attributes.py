@@ -1,25 +1,28 @@
-"""Attributes of a topic, as administrators change them: `+name=value` sets one, `-name` deletes it.
+"""Attributes of a topic or a group, as administrators change them: `+name=value` sets one, `-name` deletes
+it.
 
 `message.type` is the kind of messages of a topic. Clients of the remoting protocol may send any kind;
 Apache's proxy enforces it. The values are those of Apache's. MIXED needs the setting enableMixedMessageType.
 Two are refused: PRIORITY, because pops give messages in the order of each queue here, and LITE, because the
-messages of a light topic are kept in light queues.
+messages of a light topic are kept in light queues. So `lite.bind.topic` of a group is refused too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker_store.broker.groups import LITE_BIND_TOPIC
 from broker_store.errors import FieldError
 from broker_store.formats.topics import MESSAGE_TYPES, MIXED
 from broker_store.protocol.codes import ResponseCode
 from broker_store.server.handler import Refusal
 
 MESSAGE_TYPE = "message.type"
+NO_LIGHT_TOPICS = "light topics are not supported"
 # A topic with one of these, which another broker created, can be changed after its type is deleted.
 NOT_SERVED = {
     "PRIORITY": "consumers get messages in the order of each queue, and pops have no priorities here",
-    "LITE": "light topics are not supported",
+    "LITE": NO_LIGHT_TOPICS,
 }
 
 
@@ -47,6 +50,20 @@ def altered(known: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, s
         else:
             attributes.pop(change[1:], None)
     return attributes
+
+
+def altered_by_item(known: Mapping[str, str], given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the attributes after those of an item in JSON. Names that begin with + or - are changes, as
+    Apache's tools write them; without any the item has all attributes."""
+    changes = {name: value for name, value in given.items() if name[:1] in ("+", "-")}
+    return altered(known, changes) if changes else given
+
+
+def check_group_attributes(known: Mapping[str, str], attributes: Mapping[str, str]) -> None:
+    """Raise Refusal for attributes that bind a group to a light topic, unless those known did before: of a
+    group that another broker created."""
+    if (topic := attributes.get(LITE_BIND_TOPIC)) and topic != known.get(LITE_BIND_TOPIC):
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"{LITE_BIND_TOPIC}: {NO_LIGHT_TOPICS}.", "light topic")
 
 
 def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> None:

@@ -1,0 +1,3 @@
+"""A cluster on loopback for the commands to ask."""
+
+from tests.client.conftest import cluster  # noqa: F401
