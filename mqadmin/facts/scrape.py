@@ -46,6 +46,7 @@ class PairFlow:
     in_flight: int | None  # messages that were given and not acknowledged; None: unknown
     ready: int | None  # messages that were not given yet; None: unknown
     lag_ms: int | None = None  # since the oldest message of the lag was stored; None: not measured
+    ready_ms: int | None = None  # since the oldest message that was not given yet was stored; None likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,45 @@ class OfTopic:
 
     topic: str
     messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueWithin:
+    """Messages on the timer wheel by how soon they are due."""
+
+    bound_s: int
+    messages: int  # due within `bound_s`, and not within the bound before it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviveRecords:
+    """Records of the revive log since the start, of one kind. Those stored have a status, those read a
+    queue."""
+
+    group: str
+    topic: str  # may be a retry topic
+    kind: str  # CK: a pop; ACK: an acknowledgement
+    records: int
+    status: str = ""  # of the put
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviveWait:
+    """A queue of the revive log."""
+
+    queue_id: int
+    wait_ms: int | None  # since the oldest record that is not read yet was stored; None: not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotMeasured:
+    """How many series of a scrape are missing because a bound of reads cut them off, or a read failed."""
+
+    lags: int  # of groups with a topic
+    ready: int
+    timer: int
+    revive: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,5 +239,11 @@ class Scrape:
     timed: list[OfTopic]  # messages on the timer wheel
     timer_enqueued: int  # since the start
     timer_delivered: int
+    timer_wait_ms: int | None  # since the oldest message not on the wheel yet was stored; None: not measured
+    due_within: list[DueWithin]  # empty: there is no wheel
+    revive_waits: list[ReviveWait]
+    revive_stored: list[ReviveRecords]
+    revive_read: list[ReviveRecords]
+    not_measured: NotMeasured
     slaves: list[SlaveLag]  # those that have reported how far they are
     spreads: Spreads

@@ -10,39 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from broker_store.formats.names import DLQ_PREFIX
-from mqadmin.facts.scrape import Flow, OfTopic, OfTopicSpread, PairFlow
-from mqadmin.metrics.rows import Common, Row, Value, Values
+from mqadmin.facts.scrape import Flow, PairFlow
+from mqadmin.metrics.apache_labels import BROKER, of_topic, single, spread, truth
+from mqadmin.metrics.apache_store import STORE_TABLE
+from mqadmin.metrics.rows import Row, Value, Values
 
-BROKER: tuple[Common, ...] = (
-    ("cluster", lambda values: values.scrape.broker.cluster),
-    ("node_type", lambda values: "broker"),
-    ("node_id", lambda values: values.scrape.broker.name),
-)
-STORE: tuple[Common, ...] = (
-    *BROKER,
-    ("storage_type", lambda values: "local"),
-    ("storage_medium", lambda values: "disk"),
-)
-PROXY: tuple[Common, ...] = (
-    BROKER[0],
-    ("node_type", lambda values: "proxy"),
-    BROKER[2],
-    ("proxy_mode", lambda values: "local"),
-)
 OF_PAIR = ("consumer_group", "topic", "is_retry", "is_system")
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _one(number: Callable[[Values], float | None]) -> Callable[[Values], Iterable[Value]]:
-    return lambda values: [((), number(values))]
 
 
 def _stored(number: Callable[[Flow], float]) -> Callable[[Values], Iterable[Value]]:
     return lambda values: [
-        ((topic.topic, _truth(topic.kind == "system")), number(topic.into))
+        ((topic.topic, truth(topic.kind == "system")), number(topic.into))
         for topic in values.scrape.topics
         if topic.into is not None and topic.kind != "dlq"
     ]
@@ -50,7 +28,7 @@ def _stored(number: Callable[[Flow], float]) -> Callable[[Values], Iterable[Valu
 
 def _given(number: Callable[[Flow], float]) -> Callable[[Values], Iterable[Value]]:
     return lambda values: [
-        ((pair.topic, pair.group, _truth(pair.is_system)), number(pair.out))
+        ((pair.topic, pair.group, truth(pair.is_system)), number(pair.out))
         for pair in values.scrape.pairs
         if pair.out is not None and pair.kind != "retry"
     ]
@@ -58,14 +36,10 @@ def _given(number: Callable[[Flow], float]) -> Callable[[Values], Iterable[Value
 
 def _positions(number: Callable[[PairFlow], float | None]) -> Callable[[Values], Iterable[Value]]:
     return lambda values: [
-        ((pair.group, pair.topic, "false", _truth(pair.is_system)), number(pair))
+        ((pair.group, pair.topic, "false", truth(pair.is_system)), number(pair))
         for pair in values.scrape.pairs
         if pair.kind != "retry"
     ]
-
-
-def _of_topic(counts: Callable[[Values], list[OfTopic]]) -> Callable[[Values], Iterable[Value]]:
-    return lambda values: [((count.topic,), count.messages) for count in counts(values)]
 
 
 def _lag(pair: PairFlow) -> int | None:
@@ -74,16 +48,6 @@ def _lag(pair: PairFlow) -> int | None:
     if pair.lag is None or pair.in_flight is None or pair.ready is None:
         return pair.lag
     return pair.ready + pair.in_flight
-
-
-def _reserve_ms(values: Values) -> int | None:
-    earliest_ms = values.scrape.earliest_ms
-    return None if earliest_ms is None else max(0, values.scrape.at_ms - earliest_ms)
-
-
-def _used_bytes(values: Values) -> int | None:
-    disk = values.store.disk
-    return None if disk.total_bytes is None or disk.free_bytes is None else disk.total_bytes - disk.free_bytes
 
 
 def _dead_letters(values: Values) -> Iterable[Value]:
@@ -99,28 +63,24 @@ def _producers(values: Values) -> Iterable[Value]:
 
 def _consumers(values: Values) -> Iterable[Value]:
     for kind in values.scrape.consumers:
-        labels = kind.group, kind.mode, kind.language, kind.version, kind.protocol, _truth(kind.is_system)
+        labels = kind.group, kind.mode, kind.language, kind.version, kind.protocol, truth(kind.is_system)
         yield labels, kind.clients
 
 
 def _requests(values: Values) -> Iterable[Value]:
     for one in values.scrape.spreads.requests:
         result = "oneway" if one.oneway else "success"
-        yield ("remoting", one.request, one.answer, _truth(one.waited), result), one.times
-
-
-def _spread(of: Callable[[Values], list[OfTopicSpread]]) -> Callable[[Values], Iterable[Value]]:
-    return lambda values: [((one.topic,), one.values) for one in of(values)]
+        yield ("remoting", one.request, one.answer, truth(one.waited), result), one.times
 
 
 def _message_sizes(values: Values) -> Iterable[Value]:
     for one in values.scrape.spreads.message_sizes:
-        yield (one.topic, _truth(one.is_system)), one.values
+        yield (one.topic, truth(one.is_system)), one.values
 
 
 def _topics_put(values: Values) -> Iterable[Value]:
     for one in values.scrape.spreads.topics_put:
-        yield (_status(one.done), _truth(one.is_system)), one.times
+        yield (_status(one.done), truth(one.is_system)), one.times
 
 
 def _groups_put(values: Values) -> Iterable[Value]:
@@ -132,14 +92,11 @@ def _status(done: bool) -> str:
     return "success" if done else "failure"
 
 
-def _timer(number: Callable[[Values], float | None]) -> Callable[[Values], Iterable[Value]]:
-    return lambda values: [((), number(values))] if values.waiting.timed.enabled else []
-
-
 NO_TYPE = "without the label `message_type`: types are not counted"
 EACH_TOPIC = "a message counts in each topic that it is stored in, a committed one too"
 OF_BODIES = "bytes of bodies; Apache counts whole records"
 PULLED = "unknown, and left out, where a client has not pulled from each queue since the start"
+READS = "the reads of a scrape are bounded"
 OFFLINE = "also of groups without a client"
 
 TABLE: tuple[Row, ...] = (
@@ -149,7 +106,16 @@ TABLE: tuple[Row, ...] = (
         "permission of the broker: 2 write, 4 read, 6 both",
         BROKER,
         (),
-        _one(lambda values: values.scrape.permission),
+        single(lambda values: values.scrape.permission),
+    ),
+    Row(
+        "rocketmq_processor_watermark",
+        "gauge",
+        "sends that wait for their group and its sync",
+        BROKER,
+        ("processor",),
+        lambda values: [(("send",), values.scrape.flow.sends_waiting)],
+        differs="for `send` alone: other requests are handled when they are read, without thread pools",
     ),
     Row(
         "rocketmq_topic_number",
@@ -157,7 +123,7 @@ TABLE: tuple[Row, ...] = (
         "topics, with those of the broker's own",
         BROKER,
         (),
-        _one(lambda values: values.scrape.topics_of_all_kinds),
+        single(lambda values: values.scrape.topics_of_all_kinds),
         differs="the broker's own topics are other ones: a new broker has another number",
     ),
     Row(
@@ -166,7 +132,7 @@ TABLE: tuple[Row, ...] = (
         "groups, with those of the broker's own",
         BROKER,
         (),
-        _one(lambda values: values.scrape.groups_of_all_kinds),
+        single(lambda values: values.scrape.groups_of_all_kinds),
         differs="as for topics",
     ),
     Row(
@@ -283,6 +249,16 @@ TABLE: tuple[Row, ...] = (
         differs=f"{OFFLINE}; measured for the largest lags, of 64 queues at a scrape",
     ),
     Row(
+        "rocketmq_consumer_queueing_latency",
+        "gauge",
+        "time since the oldest message was stored that a group was not given yet",
+        BROKER,
+        OF_PAIR,
+        _positions(lambda pair: pair.ready_ms),
+        unit="milliseconds",
+        differs=f"{OFFLINE}; {PULLED}; {READS}",
+    ),
+    Row(
         "rocketmq_consumer_inflight_messages",
         "gauge",
         "messages that a group was given and has not finished",
@@ -315,7 +291,7 @@ TABLE: tuple[Row, ...] = (
         "half messages that wait, by topic",
         BROKER,
         ("topic",),
-        _of_topic(lambda values: values.scrape.halves),
+        of_topic(lambda values: values.scrape.halves),
         differs="never below 0",
     ),
     Row(
@@ -324,7 +300,7 @@ TABLE: tuple[Row, ...] = (
         "half messages that were committed since the start",
         BROKER,
         (),
-        _one(lambda values: values.waiting.prepared.committed),
+        single(lambda values: values.waiting.prepared.committed),
         differs="without the label `topic`; an end that arrives twice counts once",
     ),
     Row(
@@ -333,7 +309,7 @@ TABLE: tuple[Row, ...] = (
         "half messages that were rolled back since the start",
         BROKER,
         (),
-        _one(lambda values: values.waiting.prepared.rolled_back),
+        single(lambda values: values.waiting.prepared.rolled_back),
         differs="without the label `topic`; an end that arrives twice counts once",
     ),
     Row(
@@ -342,151 +318,18 @@ TABLE: tuple[Row, ...] = (
         "committed messages by the seconds since they were made",
         BROKER,
         ("topic",),
-        _spread(lambda values: values.scrape.spreads.finished),
+        spread(lambda values: values.scrape.spreads.finished),
         unit="milliseconds",
         differs="seconds, as Apache's, in spite of its name",
     ),
-    Row(
-        "rocketmq_storage_size",
-        "gauge",
-        "bytes in use on the store's file system",
-        STORE,
-        (),
-        _one(_used_bytes),
-        unit="bytes",
-    ),
-    Row(
-        "rocketmq_storage_flush_behind_bytes",
-        "gauge",
-        "bytes of the log not yet synced",
-        STORE,
-        (),
-        _one(lambda values: values.store.lag.unflushed_bytes),
-        unit="bytes",
-    ),
-    Row(
-        "rocketmq_storage_dispatch_behind_bytes",
-        "gauge",
-        "bytes of the log not yet in queues and index",
-        STORE,
-        (),
-        _one(lambda values: values.store.lag.dispatch_bytes),
-        unit="bytes",
-    ),
-    Row(
-        "rocketmq_storage_message_reserve_time",
-        "gauge",
-        "age of the oldest message",
-        STORE,
-        (),
-        _one(_reserve_ms),
-        unit="milliseconds",
-    ),
-    Row(
-        "rocketmq_timer_enqueue_lag",
-        "gauge",
-        "timed messages that are not on the wheel yet",
-        STORE,
-        (),
-        _timer(lambda values: values.waiting.timed.not_enqueued),
-    ),
-    Row(
-        "rocketmq_timer_dequeue_lag",
-        "gauge",
-        "timed messages that are due",
-        STORE,
-        (),
-        _timer(lambda values: values.waiting.timed.due),
-        differs="Apache's number is of messages on the wheel, due or not",
-    ),
-    Row(
-        "rocketmq_timer_dequeue_latency",
-        "gauge",
-        "time since the oldest timed message was due",
-        STORE,
-        (),
-        _timer(lambda values: values.waiting.timed.overdue_ms),
-        unit="milliseconds",
-        differs="0 if none is due; Apache's is the age of its last read, up to a second",
-    ),
-    Row(
-        "rocketmq_timing_messages",
-        "gauge",
-        "messages on the timer wheel, by topic",
-        STORE,
-        ("topic",),
-        _of_topic(lambda values: values.scrape.timed),
-    ),
-    Row(
-        "rocketmq_delay_message_latency",
-        "histogram",
-        "timed messages by how long they wait",
-        STORE,
-        ("topic",),
-        _spread(lambda values: values.scrape.spreads.delays),
-        unit="seconds",
-        differs="counted when a message is stored; Apache counts it when it is put on the wheel",
-    ),
-    Row(
-        "rocketmq_timer_enqueue_total",
-        "counter",
-        "messages put on the timer wheel since the start",
-        STORE,
-        (),
-        _timer(lambda values: values.scrape.timer_enqueued),
-        differs="without the label `topic`",
-    ),
-    Row(
-        "rocketmq_timer_dequeue_total",
-        "counter",
-        "timed messages delivered since the start",
-        STORE,
-        (),
-        _timer(lambda values: values.scrape.timer_delivered),
-        differs="without the label `topic`",
-    ),
-    Row(
-        "rocketmq_pop_revive_lag",
-        "gauge",
-        "records of a queue of the revive log that are not read yet",
-        BROKER,
-        ("queue_id",),
-        lambda values: [((str(queue.queue_id),), queue.lag) for queue in values.waiting.popped.queues],
-        unit="milliseconds",
-        differs="as Apache's a number of records, in spite of its name",
-    ),
-    Row(
-        "rocketmq_pop_revive_retry_messages_total",
-        "counter",
-        "popped messages that were not acknowledged in time and were stored again, since the start",
-        BROKER,
-        (),
-        _one(lambda values: values.waiting.popped.came_again),
-        differs="without the labels `topic`, `consumer_group` and `put_status`",
-    ),
-    Row(
-        "rocketmq_proxy_up",
-        "gauge",
-        "1 if clients of RocketMQ 5 are served by gRPC",
-        PROXY,
-        (),
-        _one(lambda values: 1 if values.scrape.serves_grpc else None),
-        differs="of Apache's proxy, which runs beside the broker; `node_id` is the broker's name",
-    ),
+    *STORE_TABLE,
 )
 
 # Name -> why there is no such metric.
 NOT_SERVED = {
-    "rocketmq_processor_watermark": "requests are handled when they are read, without thread pools",
-    "rocketmq_consumer_queueing_latency": "needs a read of each queue; see `rocketmq_consumer_lag_latency`",
-    "rocketmq_timer_enqueue_latency": "it needs a read; `rocketmq_timer_enqueue_lag` has the messages",
-    "rocketmq_timer_message_snapshot": "messages on the wheel are counted by hour: `/api/v1/waiting`",
     "rocketmq_pop_buffer_scan_time_consume": "no buffer is scanned: pops are records of the log",
     "rocketmq_pop_offset_buffer_size": "the same",
     "rocketmq_pop_checkpoint_buffer_size": "the same",
-    "rocketmq_pop_revive_latency": "it needs a read; `rocketmq_pop_revive_lag` has the records",
-    "rocketmq_pop_revive_in_message_total": "not counted by group and topic: it would cost each pop",
-    "rocketmq_pop_revive_out_message_total": "the same",
     "rocketmq_rocksdb_bytes_written": "there is no RocksDB",
     "rocketmq_rocksdb_bytes_read": "the same",
     "rocketmq_rocksdb_times_written_self": "the same",

@@ -53,6 +53,14 @@ def metrics_of(measured: Measured) -> Iterable[Metric]:
             "groups with a topic that have no series under Apache's names, of the groups with series here",
             measured.scrape.pairs_left_out,
         )
+        missing = GaugeMetricFamily(
+            "broker_scrape_not_measured",
+            "series under Apache's names that this scrape lacks: a bound of its reads, or a read that failed",
+            labels=["of"],
+        )
+        for name, count in fields_of(measured.scrape.not_measured).items():
+            missing.add_metric([name], float(count))
+        yield missing
     if measured.exports is not None:
         yield from _exports(measured.exports)
 

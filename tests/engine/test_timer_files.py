@@ -325,6 +325,18 @@ def test_a_second_of_two_weeks_later_takes_over_the_slot(tmp_path):
     assert world.files.slot(NOW_S + 1) is None and world.chain(129) == [2] and world.chain(2) == [1]
 
 
+def test_the_messages_of_a_range_of_seconds_are_counted_around_the_ring(tmp_path):
+    world = World(tmp_path / "store", slots=128)
+    assert world.files.count_between(NOW_S, NOW_S + 128) == 0, "there is no file"
+    world.add(*range(128), 5, 5)
+    world.add(5, magic=timer_log.DEFAULT | timer_log.DELETE)
+    for begin, end in ((0, 5), (5, 6), (6, 128), (100, 128), (0, 128), (7, 7)):
+        expected = end - begin + (1 if begin <= 5 < end else 0)
+        assert world.files.count_between(NOW_S + begin, NOW_S + end) == expected, (begin, end)
+    world.add(129)
+    assert world.files.count_between(NOW_S, NOW_S + 4) == 3, "its slot is that of another second now"
+
+
 def test_a_full_disk_changes_nothing(tmp_path):
     disk = SimulatedDisk(lambda: 0)
     world = World(tmp_path / "store", disk, slots=128)

@@ -32,15 +32,18 @@ SAME = (
     "rocketmq_consumer_connections",
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_lag_latency_milliseconds",
+    "rocketmq_consumer_queueing_latency_milliseconds",
     "rocketmq_consumer_inflight_messages",
     "rocketmq_consumer_ready_messages",
     "rocketmq_send_to_dlq_messages_total",
     "rocketmq_storage_flush_behind_bytes",
     "rocketmq_storage_dispatch_behind_bytes",
     "rocketmq_timer_enqueue_lag",
+    "rocketmq_timer_enqueue_latency_milliseconds",
     "rocketmq_timer_enqueue_total",
     "rocketmq_timing_messages",
     "rocketmq_pop_revive_lag_milliseconds",
+    "rocketmq_pop_revive_latency_milliseconds",
 )
 # Metrics whose numbers differ for the reason that docs/METRICS.md states, or are of a machine or a moment.
 OTHER = {
@@ -50,6 +53,8 @@ OTHER = {
     "rocketmq_message_size_bucket",  # compared by topic below
     "rocketmq_finish_message_latency_milliseconds_bucket",
     "rocketmq_delay_message_latency_seconds_bucket",
+    "rocketmq_processor_watermark",
+    "rocketmq_timer_message_snapshot",  # ours has the records of pops too; compared by bound below
     "rocketmq_topic_number",
     "rocketmq_consumer_group_number",
     "rocketmq_throughput_in_total",
@@ -64,6 +69,9 @@ OTHER = {
     "rocketmq_timer_dequeue_total",
     "rocketmq_pop_revive_retry_messages_total",
     "rocketmq_proxy_up",
+    # Apache's stores no record of a pop that is acknowledged soon
+    "rocketmq_pop_revive_in_message_total",
+    "rocketmq_pop_revive_out_message_total",
 }
 # A committed message counts in its own topic here too, and a delayed one in the topic of the delay levels as it is
 # sent back.
@@ -202,6 +210,11 @@ def test_the_same_messages_give_the_same_numbers(both, tmp_path):
     ):
         counts = [buckets_of(series, name, topic)["+Inf"] for series in (ours, theirs)]
         assert counts[0] == counts[1] > 0, name
+    snapshots = [series["rocketmq_timer_message_snapshot"] for series in (ours, theirs)]
+    assert snapshots[0].keys() == snapshots[1].keys()
+    for bound_s in ("900", "3600", "14400", "28800", "86400"):
+        counts = [snapshot[(("timer_bound_s", bound_s),)] for snapshot in snapshots]
+        assert counts[0] == counts[1] == (TIMED if bound_s == "3600" else 0), bound_s
     assert ours["rocketmq_messages_in_total"][("is_system", "false"), ("topic", "Plain")] == SENT
     assert ours["rocketmq_messages_out_total"].total() == SENT + DELAYED + POPPED + FAILING
     # The exporter's gauges, beside what Apache's broker answers to the exporter

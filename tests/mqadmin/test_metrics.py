@@ -75,8 +75,11 @@ def test_names_kinds_and_labels_are_those_that_apaches_broker_served():
     rows = {prometheus_name(row): row for row in apache.TABLE}
     seen = rows.keys() & kinds.keys()
     assert rows.keys() - seen <= {
-        # Not in this scrape: no message was due, came again by a pop, or went through a proxy
+        # Not in this scrape: no message was due, came again by a pop, or went through a proxy, and all pops
+        # were acknowledged before their records were stored. PopMetricsManager has these labels.
         "rocketmq_timer_dequeue_total",
+        "rocketmq_pop_revive_in_message_total",
+        "rocketmq_pop_revive_out_message_total",
         "rocketmq_pop_revive_retry_messages_total",
         "rocketmq_proxy_up",
     }
@@ -124,6 +127,23 @@ async def test_values_are_those_of_the_facts():
     assert (lag.labels["consumer_group"], lag.labels["topic"], lag.value) == ("billing", "orders", 12)
     (late,) = found["rocketmq_consumer_lag_latency_milliseconds"]
     assert late.value == 1_500
+    (queueing,) = found["rocketmq_consumer_queueing_latency_milliseconds"]
+    assert queueing.value == 1_200 and queueing.labels["is_retry"] == "false"
+    (watermark,) = found["rocketmq_processor_watermark"]
+    assert (watermark.labels["processor"], watermark.value) == ("send", 1)
+    (enqueue,) = found["rocketmq_timer_enqueue_latency_milliseconds"]
+    assert enqueue.value == 30 and enqueue.labels["storage_type"] == "local"
+    due = found["rocketmq_timer_message_snapshot"]
+    assert [(one.labels["timer_bound_s"], one.value) for one in due] == [("5", 1), ("60", 6)]
+    (revive,) = found["rocketmq_pop_revive_latency_milliseconds"]
+    assert (revive.labels["queue_id"], revive.value) == ("0", 40), "the other queue was not measured"
+    missing = {one.labels["of"]: one.value for one in found["broker_scrape_not_measured"]}
+    assert missing == {"lags": 0, "ready": 0, "timer": 0, "revive": 1}
+    (stored,) = found["rocketmq_pop_revive_in_message_total"]
+    assert (stored.labels["revive_message_type"], stored.labels["put_status"]) == ("CK", "PUT_OK")
+    (read,) = found["rocketmq_pop_revive_out_message_total"]
+    assert (read.labels["revive_message_type"], read.labels["queue_id"], read.value) == ("ACK", "3", 4)
+    assert {"cluster", "consumer_group", "topic"} <= stored.labels.keys() & read.labels.keys()
     (size,) = found["rocketmq_storage_message_reserve_time_milliseconds"]
     assert size.value == 60_000 and size.labels["storage_medium"] == "disk"
     (diff,) = found["rocketmq_group_diff"]

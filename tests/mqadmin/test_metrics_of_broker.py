@@ -11,9 +11,14 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat
 from broker_store.replication.positions import SlavePosition
 from broker_store.rest.new_messages import NewMessage
+from broker_store.server.admin.groups import forget_group
+from broker_store.server.admin.topics import forget_topic
 from broker_store.server.grpc.clients import GrpcClient
 from mqadmin.api.metrics import text_of
 from mqadmin.cluster.embedded import metrics as measured
+from mqadmin.cluster.embedded import scrape_reads
+from mqadmin.cluster.embedded.scrape_reads import Wanted, read_waits
+from mqadmin.facts.scrape import NotMeasured
 from mqadmin.metrics.measured import measure
 from tests.interop.pop_client import PopClient
 from tests.mqadmin.test_cluster import cluster, process  # noqa: F401  (fixtures)
@@ -41,12 +46,18 @@ async def test_a_group_that_pulls_has_in_flight_what_it_was_given_and_did_not_co
     pair = pair_of(scrape, "CG")
     assert (pair.lag, pair.in_flight, pair.ready) == (5, None, None), "it has not pulled since the start"
     assert pair.lag_ms is not None and pair.lag_ms >= 0 and pair.offset == 1
+    assert pair.ready_ms is None and scrape.not_measured == NotMeasured(lags=0, ready=0, timer=0, revive=0)
     offsets.pulled("CG", "orders", 0, 4)
     pair = pair_of(await cluster.metrics.measure(["orders"], ["CG"], **ALL), "CG")
     assert (pair.lag, pair.in_flight, pair.ready) == (5, 3, 2)
+    now_ms, times = process.parts.clock(), process.parts.store.reads.times
+    stored_ms = [times.store_time_at("orders", 0, offset) for offset in (1, 4)]
+    wanted = [Wanted(pair, [(0, 1)], [(0, 4)])]
+    (pair,) = read_waits(process.parts.store, now_ms, wanted, (0, 0), "revive", []).pairs
+    assert [pair.lag_ms, pair.ready_ms] == [now_ms - time_ms for time_ms in stored_ms]
     offsets.commit("CG", "orders", 0, 6)
     pair = pair_of(await cluster.metrics.measure(["orders"], ["CG"], **ALL), "CG")
-    assert (pair.lag, pair.in_flight, pair.ready, pair.lag_ms) == (0, 0, 0, 0)
+    assert (pair.lag, pair.in_flight, pair.ready, pair.lag_ms, pair.ready_ms) == (0, 0, 0, 0, 0)
 
 
 async def test_a_group_that_pops_has_in_flight_what_is_invisible(process, cluster):  # noqa: F811
@@ -65,6 +76,8 @@ async def test_a_group_that_pops_has_in_flight_what_is_invisible(process, cluste
             line for line in text.splitlines() if line.startswith("rocketmq_consumer_ready_messages{")
         ]
         assert [line.rpartition(" ")[2] for line in (lag, flying, ready)] == ["6.0", "4.0", "2.0"]
+        pair = pair_of(await cluster.metrics.measure(["orders"], ["CG"], **ALL), "CG")
+        assert pair.ready_ms is not None and pair.ready_ms >= 0
     finally:
         client.close()
 
@@ -92,9 +105,61 @@ async def test_the_lag_in_time_is_measured_of_the_largest_lags(process, cluster,
     await send(cluster, "small", 2)
     process.parts.offsets.commit("CG", "orders", 0, 0)
     process.parts.offsets.commit("CG", "small", 0, 0)
-    monkeypatch.setattr(measured, "MAX_TIMED_QUEUES", 1)
+    monkeypatch.setattr(scrape_reads, "MAX_TIMED_QUEUES", 1)
     scrape = await cluster.metrics.measure([], ["CG"], **ALL)
     assert pair_of(scrape, "CG").lag_ms is not None and pair_of(scrape, "CG", "small").lag_ms is None
+
+
+async def test_the_records_of_a_pop_are_counted_by_group_and_topic(process, cluster):  # noqa: F811
+    await send(cluster, "orders", 6)
+    client = await PopClient.connect(int(process.parts.endpoint.address.rpartition(":")[2]), "CG", "orders")
+    try:
+        popped = await client.pop(count=2, invisible_ms=50_000)
+        assert await client.ack(popped[0])
+        await until(lambda: process.parts.timer.facts().enqueued == 2)
+        scrape = await cluster.metrics.measure(["orders"], ["CG"], **ALL)
+        stored = {(one.group, one.topic, one.kind, one.status): one.records for one in scrape.revive_stored}
+        assert stored == {
+            ("CG", "orders", "CK", "PUT_OK"): 1,
+            ("CG", "orders", "ACK", "PUT_OK"): 1,
+        }
+        assert scrape.revive_read == [], "the timer delivers them later"
+        assert (await cluster.metrics.measure(["orders"], [], **ALL)).revive_stored == []
+        assert (await cluster.metrics.measure([], ["CG"], most_pairs=1, most_names=1)).revive_stored
+        assert sum(one.messages for one in scrape.due_within if one.bound_s == 60) == 2
+    finally:
+        client.close()
+    forget_topic(process.parts, "orders")
+    assert not (await cluster.metrics.measure([], ["CG"], **ALL)).revive_stored
+    forget_group(process.parts, "CG", clean_offset=True)
+    assert not process.parts.revive_log.counts.stored
+
+
+async def test_what_is_cut_off_or_cannot_be_read_is_absent_and_counted(process, cluster, monkeypatch):  # noqa: F811
+    await send(cluster, "orders", 6)
+    process.parts.offsets.commit("CG", "orders", 0, 1)
+    process.parts.offsets.pulled("CG", "orders", 0, 4)
+    pair = pair_of(await cluster.metrics.measure([], ["CG"], **ALL), "CG")
+    wanted = [Wanted(pair, [(0, 1)], [(0, 4)])]
+    left = (1, 0), "orders", [(0, 0, 0), (3, 2, 0)]
+    times = iter([0.0, 0.1, 0.2, 0.24, 0.25, 9.0])
+    monkeypatch.setattr(process.parts.store.reads, "max_offset", lambda topic, queue_id: 6)
+    store_time_at = process.parts.store.reads.times.store_time_at
+    monkeypatch.setattr(
+        process.parts.store.reads.times,
+        "store_time_at",
+        lambda topic, queue_id, at: store_time_at("orders", 0, at),
+    )
+    now_ms = process.parts.clock()
+    waits = read_waits(process.parts.store, now_ms, wanted, *left, clock=lambda: next(times))
+    assert waits.timer_ms is not None and [wait.wait_ms is None for wait in waits.revive] == [False, False]
+    assert waits.pairs[0].lag_ms is not None and waits.pairs[0].ready_ms is None
+    assert waits.not_measured == NotMeasured(lags=0, ready=1, timer=0, revive=0)
+    monkeypatch.setattr(process.parts.store.reads.times, "store_time_at", lambda topic, queue_id, at: -1)
+    waits = read_waits(process.parts.store, now_ms, wanted, *left)
+    assert waits.timer_ms is None and [wait.wait_ms for wait in waits.revive] == [0, None]
+    assert (waits.pairs[0].lag_ms, waits.pairs[0].ready_ms) == (None, None)
+    assert waits.not_measured == NotMeasured(lags=1, ready=1, timer=1, revive=1)
 
 
 async def test_kinds_of_clients_are_bounded_and_no_client_is_lost(process, cluster, monkeypatch):  # noqa: F811

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mqadmin.cluster.embedded.metrics import MAX_KINDS, MAX_REQUESTS, MAX_TIMED_QUEUES
+from mqadmin.cluster.embedded.metrics import MAX_KINDS, MAX_REQUESTS
+from mqadmin.cluster.embedded.scrape_reads import MAX_READ_S, MAX_TIMED_QUEUES
 from mqadmin.metrics import apache, exporter
 from mqadmin.metrics.measured import MAX_NAMES, MAX_PAIRS
 from mqadmin.metrics.rows import Row, prometheus_name
@@ -22,7 +23,8 @@ HEAD = f"""# Metrics
 
 All come from the same facts as the pages. A value that is unknown is left out: no series is 0 because nothing
 is known. A scrape reads counters that are there anyway. The histograms cost 0.06 us of a send and 0.2 us of a
-pull.
+pull. Counting a record of the revive log by group and topic costs 0.4 us: 0.2 % of a pop of one message with
+its acknowledgement.
 
 **Bounds.** A scraper keeps each series for ever, so their number is bounded:
 
@@ -33,7 +35,10 @@ pull.
 | a group with a topic | {MAX_PAIRS:,} | of these groups, in that order | `broker_groups_with_topics_left_out` |
 | kinds of clients | {MAX_KINDS} | by language and version, the most frequent; the others are one, `other` | - |
 | pairs of codes of requests and answers | {MAX_REQUESTS} | the most frequent | - |
-| lag in time | {MAX_TIMED_QUEUES} queues | of the largest lags: each needs a read | - |
+| lag in time | {MAX_TIMED_QUEUES} queues | of the largest lags: each needs a read | `broker_scrape_not_measured` |
+| time until a message is given | {MAX_TIMED_QUEUES} queues | of the largest lags | the same |
+| reads of a scrape | {MAX_READ_S} s | the timer and the revive log, then the largest lags | the same |
+| records of the revive log by group and topic | {MAX_PAIRS:,} | of these groups | - |
 
 Measured with 1,000 topics of four queues, each of which 10 groups read: a scrape has 22,000 series in 3.1 MB
 and takes 0.48 s of processor time: 0.23 s in turns of the loop, and 0.25 s in a thread that writes the text.

@@ -32,6 +32,7 @@ from broker_store.broker.pop.log_records import (
 )
 from broker_store.broker.pop.others import OTHERS_GRACE_MS, OTHERS_RETRY_MS, Fetched, PopsOfOthers
 from broker_store.broker.pop.positions import PopPositions
+from broker_store.broker.pop.revive_counts import ACK, CHECKPOINT
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.broker.pop.revive_queue import InHand, QueueProgress, Revived, ReviveFacts, ReviveQueue
 from broker_store.broker.pop.revive_start import find_owed, remember_older
@@ -275,6 +276,7 @@ class Revive:
     def _take_checkpoint(
         self, queue: ReviveQueue, stored: record.StoredMessage, checkpoint: PopCheckpoint
     ) -> None:
+        self._log.counts.was_read(self._groups, checkpoint.key, CHECKPOINT, queue.queue_id)
         if checkpoint.identity in queue.remembered or queue.holds(checkpoint):
             return
         queue.remove(checkpoint.key)
@@ -290,6 +292,7 @@ class Revive:
         heapq.heappush(queue.due, (due_ms, stored.queue_offset, checkpoint.key))
 
     def _take_ack(self, queue: ReviveQueue, ack: PopAck) -> None:
+        self._log.counts.was_read(self._groups, ack.key, ACK, queue.queue_id)
         held = queue.in_hand.get(ack.key)
         if held is None:
             return  # it came too late, or its pop checkpoint was finished before

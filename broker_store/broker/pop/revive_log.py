@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker_store.broker.pop.in_flight import InFlight, Left
+from broker_store.broker.pop.revive_counts import ACK, CHECKPOINT, ReviveCounts
 from broker_store.broker.timer_admission import TimerAdmission
 from broker_store.engine.store_protocol import Store
 from broker_store.formats import pop_records, properties
@@ -41,6 +42,7 @@ class ReviveLog:
         self._store, self._admission, self._clock, self._host = store, admission, clock, host
         self.topic, self.queues = topic, queues
         self.in_flight = InFlight()
+        self.counts = ReviveCounts()
         self._turn = 0
 
     def next_queue(self) -> int:
@@ -69,6 +71,8 @@ class ReviveLog:
         if next_offset is not None:
             values[NEXT_OFFSET] = str(next_offset)
         put = self._put(pop_records.encode_checkpoint(checkpoint), queue_id, values)
+        key = checkpoint.key
+        self.counts.stored[key.group][key.topic, CHECKPOINT, put.status] += 1
         if put.ok:
             self.in_flight.given(checkpoint, queue_id, client, changed=changed)
         return put
@@ -95,6 +99,7 @@ class ReviveLog:
             properties.TIMER_DELIVER_MS: str(due_ms),
         }
         put = self._put(body, queue_id, values)
+        self.counts.stored[key.group][key.topic, ACK, put.status] += 1
         if put.ok and why is not None:
             self.in_flight.left(key, offsets, queue_id, why)
         return put

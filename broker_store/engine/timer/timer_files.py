@@ -224,6 +224,11 @@ class TimerFiles:
         """Return (second, count) of each slot from `from_s` on, ascending."""
         return self._wheel.pending(from_s)
 
+    def count_between(self, from_s: int, until_s: int) -> int:
+        """Return how many messages the slots of the seconds [from_s, until_s) have: delivered or not, and
+        requests to delete one less."""
+        return self._wheel.count_between(from_s, until_s)
+
     def count_from(self, from_s: int) -> tuple[dict[int, int], dict[int, int]]:
         """Return how many messages wait in slots from `from_s` on: by hash of the topic, and by hour (ms)."""
         by_topic: dict[int, int] = {}

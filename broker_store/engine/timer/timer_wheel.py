@@ -134,6 +134,22 @@ class TimerWheel:
         slots = slots[slots["time_s"] >= max(from_s, 1)]
         return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
 
+    def count_between(self, from_s: int, until_s: int) -> int:
+        """Return the sum of the counts of the slots of the seconds [from_s, until_s). The wheel must reach as
+        far."""
+        if self._region is None:
+            return 0
+        total = 0
+        while from_s < until_s:
+            at = from_s % self._slots
+            number = min(until_s - from_s, self._slots - at, _SLOTS_PER_READ)
+            data = self._region.read(at * SLOT_BYTES, number * SLOT_BYTES)
+            slots = np.frombuffer(data, dtype=SLOT)
+            is_meant = slots["time_s"] == np.arange(from_s, from_s + number)
+            total += int(slots["count"][is_meant].sum(dtype=np.int64))
+            from_s += number
+        return total
+
     def sync(self) -> None:
         """Sync the file if it changed. One thread at a time. Raises SyncError."""
         if self._is_changed and self._region is not None:

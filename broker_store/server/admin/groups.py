@@ -41,6 +41,7 @@ def forget_group(parts: BrokerParts, group: str, *, clean_offset: bool) -> bool:
         parts.in_flight.forget_pops(group)
     parts.statistics.forget_group(group)
     parts.in_flight.forget_counts(group)
+    parts.revive_log.counts.forget_group(group)
     return known
 
 

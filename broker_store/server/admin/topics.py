@@ -44,6 +44,7 @@ def forget_topic(parts: BrokerParts, topic: str) -> bool:
     parts.ordered.forget(topic=topic)
     parts.pop_positions.drop_topic(topic)
     parts.in_flight.forget_topic(topic)
+    parts.revive_log.counts.forget_topic(topic)
     parts.broadcast.forget(topic=topic)
     parts.statistics.forget_topic(topic)
     return known

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import islice
 
 from broker_store.broker.buckets import OTHER_CODE, Buckets
 from broker_store.broker.clients import Client
@@ -21,6 +21,7 @@ from broker_store.server.runtime_info import TEN_MINUTES_MS, TEN_SECONDS_MS
 from broker_store.turns import in_turns
 from mqadmin.cluster.embedded.host import Host, identity_of
 from mqadmin.cluster.embedded.pops import invisible_of
+from mqadmin.cluster.embedded.scrape_reads import Starts, Wanted, due_within, read_waits
 from mqadmin.cluster.embedded.topics import known_time
 from mqadmin.cluster.metrics_protocol import Metrics
 from mqadmin.facts.scrape import (
@@ -35,6 +36,7 @@ from mqadmin.facts.scrape import (
     ProducerGroup,
     Puts,
     RequestTimes,
+    ReviveRecords,
     Scrape,
     SlaveLag,
     Spreads,
@@ -43,7 +45,6 @@ from mqadmin.facts.scrape import (
 )
 
 PER_PIECE = 16  # topics, pairs or groups between two readings of the clock
-MAX_TIMED_QUEUES = 64  # the lag in time of each queue needs a read of a record
 MAX_KINDS = 64  # of clients, by language, version and protocol: a client may state any version
 MAX_REQUESTS = 100  # pairs of codes of requests and answers
 OTHER = "other"
@@ -69,7 +70,17 @@ class EmbeddedMetrics(Metrics):
     ) -> Scrape:
         parts = self._host.parts
         pairs, left_out = await self._pairs(parts, groups, most_pairs)
-        timer = parts.timer.facts()
+        timer, revive = parts.timer.facts(), parts.revive.facts()
+        now_ms = parts.clock()
+        waits = await asyncio.to_thread(
+            read_waits,
+            parts.store,
+            now_ms,
+            pairs,
+            (timer.not_enqueued, timer.queue_offset),
+            parts.revive_log.topic,
+            [(queue.queue_id, max(0, queue.end - queue.read), queue.read) for queue in revive.queues],
+        )
         consumers: list[ClientKind] = []
         async for (group,) in in_turns(groups, 1):
             consumers += _consumers(parts, group)
@@ -77,7 +88,7 @@ class EmbeddedMetrics(Metrics):
         async for (clients,) in in_turns(list(producers.values()), 1):  # a group may have thousands
             kinds.update(map(_kind, clients))
         return Scrape(
-            at_ms=parts.clock(),
+            at_ms=now_ms,
             broker=identity_of(parts),
             protocol_version=VERSION,
             permission=parts.settings.broker_permission,
@@ -87,7 +98,7 @@ class EmbeddedMetrics(Metrics):
             earliest_ms=await asyncio.to_thread(_earliest_ms, parts),
             flow=_flow_of_broker(parts),
             topics=[flow async for flow in _topics(parts, topics)],
-            pairs=pairs,
+            pairs=waits.pairs,
             pairs_left_out=left_out,
             producers=_kinds(kinds),
             consumers=consumers[:most_pairs],
@@ -99,13 +110,17 @@ class EmbeddedMetrics(Metrics):
             timed=_largest(timer.topics.items(), most_names),
             timer_enqueued=timer.enqueued,
             timer_delivered=timer.delivered,
+            timer_wait_ms=waits.timer_ms,
+            due_within=await due_within(parts.store, now_ms) if timer.enabled else [],
+            revive_waits=waits.revive,
+            revive_stored=[one async for one in _revive_records(groups, _stored_of(parts), most_pairs)],
+            revive_read=[one async for one in _revive_records(groups, _read_of(parts), most_pairs)],
+            not_measured=waits.not_measured,
             slaves=_slaves(parts),
             spreads=_spreads(parts, topics),
         )
 
-    async def _pairs(
-        self, parts: BrokerParts, groups: Sequence[str], most: int
-    ) -> tuple[list[PairFlow], int]:
+    async def _pairs(self, parts: BrokerParts, groups: Sequence[str], most: int) -> tuple[list[Wanted], int]:
         wanted: list[tuple[str, str]] = []
         total = 0
         async for (group,) in in_turns(groups, 1):  # a group may read thousands of topics
@@ -115,7 +130,7 @@ class EmbeddedMetrics(Metrics):
         found = []
         async for some_pairs in in_turns(wanted, PER_PIECE):
             found += [_pair(parts, group, topic) for group, topic in some_pairs]
-        return await asyncio.to_thread(_with_times, parts, found), total - len(found)
+        return found, total - len(found)
 
 
 def _topics_of(parts: BrokerParts, group: str) -> set[str]:
@@ -156,27 +171,34 @@ def _flow(parts: BrokerParts, meter: Meter | None) -> Flow | None:
     )
 
 
-def _pair(parts: BrokerParts, group: str, topic: str) -> PairFlow:
+def _pair(parts: BrokerParts, group: str, topic: str) -> Wanted:
     offsets, reads = parts.offsets, parts.store.reads
     queues = offsets.of(group, topic) or offsets.of(offsets.broadcasting(group), topic)
     lag, in_flight, ready = 0, 0, 0
+    lags: Starts = []
+    unread: Starts = []
     is_pull_known = bool(queues)
     for queue_id, at in queues.items():
         end = reads.max_offset(topic, queue_id)
         lag += max(0, end - at)
+        if at < end:
+            lags.append((queue_id, at))
         pulled = end if at >= end else offsets.pulled_offset(group, topic, queue_id)
         if pulled is None:
             is_pull_known = False
         else:
             in_flight += max(0, min(pulled, end) - at)
             ready += max(0, end - max(pulled, at))
+            if max(pulled, at) < end:
+                unread.append((queue_id, max(pulled, at)))
     pops = invisible_of(parts, group, topic)
     if parts.in_flight.counts(group).popped or pops.messages:
         # The offset of a group that pops is after what it was given: in flight is what is invisible.
         in_flight, ready, is_pull_known = pops.messages, lag, bool(queues) and not pops.doubt
+        unread = lags
     online = parts.clients.consumer_group(group)
     back = parts.statistics.sent_back_of(group, topic)
-    return PairFlow(
+    pair = PairFlow(
         group=group,
         topic=topic,
         kind=parts.topics.kind(topic),
@@ -190,36 +212,33 @@ def _pair(parts: BrokerParts, group: str, topic: str) -> PairFlow:
         in_flight=in_flight if is_pull_known else None,
         ready=ready if is_pull_known else None,
     )
+    return Wanted(pair, lags, unread if is_pull_known else None)
 
 
-def _with_times(parts: BrokerParts, pairs: list[PairFlow]) -> list[PairFlow]:
-    """Return the pairs with their lag in time, of the largest lags: MAX_TIMED_QUEUES records are read. In a
-    thread."""
-    now_ms, left = parts.clock(), MAX_TIMED_QUEUES
-    order = sorted(range(len(pairs)), key=lambda number: -(pairs[number].lag or 0))
-    timed = list(pairs)
-    for number in order:
-        pair = pairs[number]
-        if pair.lag == 0:
-            timed[number] = replace(pair, lag_ms=0)
-        if not pair.lag or left <= 0:
-            continue
-        queues = parts.offsets.of(pair.group, pair.topic)
-        times = []
-        for queue_id, at in list(queues.items()):
-            low, end = (
-                parts.store.reads.min_offset(pair.topic, queue_id),
-                parts.store.reads.max_offset(pair.topic, queue_id),
-            )
-            if max(at, low) < end:
-                left -= 1
-                times.append(
-                    known_time(parts.store.reads.times.store_time_at(pair.topic, queue_id, max(at, low)))
-                )
-        known = [time_ms for time_ms in times if time_ms is not None]
-        if known and len(known) == len(times):
-            timed[number] = replace(pair, lag_ms=max(0, now_ms - min(known)))
-    return timed
+def _stored_of(parts: BrokerParts) -> Callable[[str], Iterable[ReviveRecords]]:
+    counts = parts.revive_log.counts.stored
+    return lambda group: (
+        ReviveRecords(group=group, topic=topic, kind=kind, records=records, status=status.name)
+        for (topic, kind, status), records in counts.get(group, {}).items()
+    )
+
+
+def _read_of(parts: BrokerParts) -> Callable[[str], Iterable[ReviveRecords]]:
+    counts = parts.revive_log.counts.read
+    return lambda group: (
+        ReviveRecords(group=group, topic=topic, kind=kind, records=records, queue_id=queue_id)
+        for (topic, kind, queue_id), records in counts.get(group, {}).items()
+    )
+
+
+async def _revive_records(
+    groups: Sequence[str], records_of: Callable[[str], Iterable[ReviveRecords]], most: int
+) -> AsyncIterator[ReviveRecords]:
+    """Yield the records of the groups, at most `most` series."""
+    async for (group,) in in_turns(groups, 1):
+        for one in islice(records_of(group), most):
+            yield one
+            most -= 1
 
 
 def _kind(client: Client) -> Kind:
