@@ -133,6 +133,8 @@ SEEN_ELSEWHERE = {
     "enableRetryTopicV2": "server/test_pop_again.py",
     "retrieveMessageFromPopRetryTopicV1": "server/test_pop_again.py",
     "popFromRetryProbability": "server/test_pop_again.py",
+    "popFromRetryProbabilityForPriority": "server/test_pop_priorities.py",
+    "priorityOrderAsc": "server/test_pop_priorities.py",
     "defaultMessageRequestMode": "server/test_request_modes.py",
     "defaultPopShareQueueNum": "server/test_request_modes.py",
     "popPollingSize": "server/test_pop_waiting.py",

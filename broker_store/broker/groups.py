@@ -30,6 +30,8 @@ MAX_FORBIDDEN = 20_000
 READ_FORBIDDEN = 1 << 2
 # The attribute that names the topic whose light topics a group consumes.
 LITE_BIND_TOPIC = "lite.bind.topic"
+# In how many of 100 pops a group reads the queues of a topic by priority.
+PRIORITY_FACTOR = "priority.factor"
 
 # The request for which a group is created, and its connection.
 Cause = tuple[Command, ClientChannel]

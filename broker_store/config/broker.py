@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker_store.config.acting import ActingSettings
 from broker_store.config.checks import address_list, json_with, request_list, topic_name
 from broker_store.config.metrics import MetricsSettings
+from broker_store.config.pop import PopSettings
 from broker_store.config.setting import INT_MAX, setting
 from broker_store.config.tls import TlsClientSettings
 from broker_store.errors import ConfigError
@@ -14,7 +15,7 @@ from broker_store.formats.topics import TRACE_TOPIC
 
 
 @dataclass(frozen=True)
-class BrokerSettings(MetricsSettings, TlsClientSettings, ActingSettings):
+class BrokerSettings(MetricsSettings, TlsClientSettings, ActingSettings, PopSettings):
     """The settings that the broker and its server get."""
 
     broker_name: str = setting(
@@ -309,65 +310,6 @@ class BrokerSettings(MetricsSettings, TlsClientSettings, ActingSettings):
         "sends",
         "with so many not stored yet, or waiting for their sync, more are refused as overload",
         low=1,
-    )
-    revive_queue_num: int = setting(
-        "reviveQueueNum",
-        8,
-        "queues",
-        "of the revive log, for pop checkpoints and their acknowledgements",
-        low=1,
-        high=128,
-    )
-    enable_retry_topic_v2: bool = setting(
-        "enableRetryTopicV2",
-        False,
-        "",
-        "popped messages that come again are stored in %RETRY%group+topic in place of %RETRY%group_topic",
-    )
-    retrieve_message_from_pop_retry_topic_v1: bool = setting(
-        "retrieveMessageFromPopRetryTopicV1",
-        True,
-        "",
-        "with enableRetryTopicV2, pops still read %RETRY%group_topic",
-    )
-    pop_from_retry_probability: int = setting(
-        "popFromRetryProbability",
-        20,
-        "%",
-        "so many of the pops read messages that came again first, the others read them last",
-        low=0,
-        high=100,
-        live=True,
-    )
-    default_message_request_mode: str = setting(
-        "defaultMessageRequestMode",
-        "PULL",
-        "",
-        "whether clients that leave the assignment of queues to the broker pull or pop, if no mode is set "
-        "for their group",
-        choices=("PULL", "POP"),
-    )
-    default_pop_share_queue_num: int = setting(
-        "defaultPopShareQueueNum",
-        -1,
-        "clients",
-        "with POP as the default, how many other clients pop the queues of each; 0 or less: all pop all",
-        low=-1,
-    )
-    pop_polling_size: int = setting(
-        "popPollingSize",
-        1024,
-        "pops",
-        "with so many of a group waiting for one queue, or for a topic, more are answered POLLING_FULL",
-        low=0,
-    )
-    max_pop_polling_size: int = setting(
-        "maxPopPollingSize",
-        100_000,
-        "pops",
-        "the same bound for all groups together; each costs about a kilobyte",
-        low=0,
-        high=1_000_000,
     )
     max_parked_pulls: int = setting(
         "maxParkedPulls",

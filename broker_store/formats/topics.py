@@ -39,9 +39,11 @@ def is_of_broker(topic: str) -> bool:
     return topic in FORBIDDEN_TO_SEND or topic.startswith(SYSTEM_PREFIX)
 
 
-# Types of messages (the attribute message.type)
+# Types of messages, and the attribute of a topic that has one
+MESSAGE_TYPE = "message.type"
 MIXED = "MIXED"
+PRIORITY = "PRIORITY"
 NORMAL = "NORMAL"  # also of a topic without the attribute
-SERVED_TYPES = (NORMAL, "FIFO", "DELAY", "TRANSACTION", MIXED)  # which a form offers
+SERVED_TYPES = (NORMAL, "FIFO", "DELAY", "TRANSACTION", PRIORITY, MIXED)  # which a form offers
 # In the order of Apache's answer
-MESSAGE_TYPES = ("UNSPECIFIED", MIXED, "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", NORMAL)
+MESSAGE_TYPES = ("UNSPECIFIED", MIXED, "TRANSACTION", PRIORITY, "FIFO", "DELAY", "LITE", NORMAL)

@@ -3,27 +3,24 @@ it.
 
 `message.type` is the kind of messages of a topic. Clients of the remoting protocol may send any kind;
 Apache's proxy enforces it. The values are those of Apache's. MIXED needs the setting enableMixedMessageType.
-Two are refused: PRIORITY, because pops give messages in the order of each queue here, and LITE, because the
-messages of a light topic are kept in light queues. So `lite.bind.topic` of a group is refused too.
+LITE is refused, because the messages of a light topic are kept in light queues. So `lite.bind.topic` of a
+group is refused too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_store.broker.groups import LITE_BIND_TOPIC
+from broker_store.broker.groups import LITE_BIND_TOPIC, PRIORITY_FACTOR
+from broker_store.broker.priorities import MAX_FACTOR, is_factor
 from broker_store.errors import FieldError
-from broker_store.formats.topics import MESSAGE_TYPES, MIXED
+from broker_store.formats.topics import MESSAGE_TYPE, MESSAGE_TYPES, MIXED
 from broker_store.protocol.codes import ResponseCode
 from broker_store.server.handler import Refusal
 
-MESSAGE_TYPE = "message.type"
 NO_LIGHT_TOPICS = "light topics are not supported"
-# A topic with one of these, which another broker created, can be changed after its type is deleted.
-NOT_SERVED = {
-    "PRIORITY": "consumers get messages in the order of each queue, and pops have no priorities here",
-    "LITE": NO_LIGHT_TOPICS,
-}
+# A topic of this type, which another broker created, can be changed after its type is deleted.
+NOT_SERVED = {"LITE": NO_LIGHT_TOPICS}
 
 
 def changes_of(text: str | None) -> dict[str, str]:
@@ -60,10 +57,17 @@ def altered_by_item(known: Mapping[str, str], given: Mapping[str, str]) -> Mappi
 
 
 def check_group_attributes(known: Mapping[str, str], attributes: Mapping[str, str]) -> None:
-    """Raise Refusal for attributes that bind a group to a light topic, unless those known did before: of a
-    group that another broker created."""
+    """Raise Refusal for attributes that bind a group to a light topic or have no valid priority factor,
+    unless those known did before: of a group that another broker created."""
     if (topic := attributes.get(LITE_BIND_TOPIC)) and topic != known.get(LITE_BIND_TOPIC):
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"{LITE_BIND_TOPIC}: {NO_LIGHT_TOPICS}.", "light topic")
+    factor = attributes.get(PRIORITY_FACTOR)
+    if factor is not None and factor != known.get(PRIORITY_FACTOR) and not is_factor(factor):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"{PRIORITY_FACTOR}: value is not in range(0, {MAX_FACTOR})",
+            "priority factor",
+        )
 
 
 def check_message_type(attributes: Mapping[str, str], mixed_enabled: bool) -> None:

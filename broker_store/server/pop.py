@@ -33,7 +33,7 @@ from broker_store.repeated_log import RepeatedLog
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import not_stored
 from broker_store.server.pop_checks import FROM_MIN, may_read
-from broker_store.server.pop_places import places_of
+from broker_store.server.pop_places import Draw, draw, places_of
 from broker_store.server.pop_records import as_of_topic, message_places
 from broker_store.server.pop_request import ALL_QUEUES, Pop, PopEnd, PopResult
 from broker_store.server.pop_waiting import WaitingPops
@@ -111,9 +111,7 @@ class Pops:
     def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> _Run:
         return _Run(
             pop,
-            places_of(
-                self._parts, pop, self.random.randrange(100), self.random.randrange(max(1, pop.read_queues))
-            ),
+            places_of(self._parts, pop, draw(self.random, pop)),
             self._parts.clock(),
             ORDER_REVIVE_QUEUE if pop.is_order else self._parts.revive_log.next_queue(),
             parked,
@@ -452,7 +450,7 @@ class Pops:
 
     def _has_message(self, pop: Pop) -> bool:
         """True if a queue of a pop has messages after the group's position, which the filter may reject."""
-        for kind, queue_id in places_of(self._parts, pop, 0):
+        for kind, queue_id in places_of(self._parts, pop, Draw()):
             topic = topic_of(pop.topic, pop.group, kind)
             end = self._store.reads.max_offset(topic, queue_id)
             at = self._parts.pop_positions.next_offset(pop.group, topic, queue_id)

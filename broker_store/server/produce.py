@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from broker_store.access.resources import Action, on_cluster, on_group, on_topic
-from broker_store.broker import flow
+from broker_store.broker import flow, priorities
 from broker_store.broker.pop.revive_log import AHEAD_MS, LOG_END, NEXT_OFFSET
 from broker_store.broker.topics import MULTI_TAG, TooManyTopicsError, TopicConfig
 from broker_store.config.broker import BrokerSettings
@@ -150,6 +150,8 @@ class Produce:
                 b"MSG_REGION\x01" in encoded or b"POP_CK\x01" in encoded or b"TRACE_ON\x01" in encoded
             ):
                 encoded = self._without_ours(encoded)
+            if careful and priorities.MARK in encoded:
+                queue_id, encoded = priorities.placed(encoded, queue_id, config.write_queues)
             message = Message(
                 header.topic,
                 queue_id,

@@ -253,7 +253,7 @@ class Readers(Page):
 
 
 # MIXED needs the setting enableMixedMessageType
-MessageTypeName = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
+MessageTypeName = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 
 
 class NewTopic(In):

@@ -509,13 +509,15 @@ async def test_the_type_of_messages_of_a_topic_is_set_and_changed(cluster, proce
     assert accepted_types(process.parts.topics.get("steps")) == (MessageType.FIFO,)
     facts = cluster.topics.detail("plain")
     assert (facts.message_type, facts.attributes) == ("NORMAL", {})
+    cluster.topics.update("plain", message_type="PRIORITY")
+    assert cluster.topics.detail("plain").message_type == "PRIORITY"
     cluster.topics.update("plain", message_type="TRANSACTION")
     cluster.topics.update("plain", write_queues=3)
     facts = cluster.topics.detail("plain")
     assert (facts.message_type, facts.write_queues) == ("TRANSACTION", 3)
     for kind, sentence in (
         ("MIXED", "MIXED message type is not supported."),
-        ("PRIORITY", "PRIORITY message type is not supported: "),
+        ("LITE", "LITE message type is not supported: "),
     ):
         with pytest.raises(Problem, match=re.escape(sentence)):
             cluster.topics.create("mixed", 2, 2, 6, False, kind)

@@ -164,6 +164,24 @@ async def test_attributes_of_a_group_are_changed_as_those_of_a_topic(harness):
     assert kept() == {"priority.factor": "60"}
 
 
+@pytest.mark.parametrize("name", ["+priority.factor", "priority.factor"])
+async def test_a_priority_factor_that_apache_refuses(harness, name):
+    """Its broker says `value is not in range(0, 100)` with code 1."""
+
+    async def put(text):
+        body = json.dumps({"groupName": "G9", "attributes": {name: text}}).encode()
+        return await harness.ask(200, body)
+
+    for text in ("0", "100", "+7", "007"):
+        assert (await put(text)).code == 0
+    for text in ("101", "-1", "abc", " 5", "", "9" * 30):
+        answer = await put(text)
+        assert answer.code == 1 and answer.remark == "priority.factor: value is not in range(0, 100)"
+    assert harness.parts.groups.get("G9").attributes == {"priority.factor": "007"}
+    harness.parts.groups.get("G9").attributes["priority.factor"] = "of another version"
+    assert (await put("of another version")).code == 0
+
+
 @pytest.mark.parametrize("name", ["+lite.bind.topic", "lite.bind.topic"])
 async def test_no_group_is_bound_to_a_light_topic(harness, name):
     body = json.dumps({"groupName": "G9", "attributes": {name: "T"}}).encode()
@@ -513,19 +531,18 @@ async def test_cleaning_on_demand_succeeds_and_takes_what_is_expired(harness):
     assert harness.parts.topics.get("TopicX") is not None and harness.store.reads.max_offset("TopicX", 1) == 1
 
 
-@pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "FIFO", "DELAY", "NORMAL"])
+@pytest.mark.parametrize("kind", ["UNSPECIFIED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "NORMAL"])
 async def test_message_types_that_apache_takes(harness, kind):
     assert (await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)).code == 0
     assert harness.parts.topics.get("T2").attributes == {"message.type": kind}
 
 
-@pytest.mark.parametrize("kind", ["PRIORITY", "LITE"])
-async def test_message_types_that_are_not_served_are_refused(harness, kind):
+async def test_light_topics_are_refused(harness):
     """They were once accepted, and messages of such a topic were handled as any others."""
-    answer = await harness.ask(17, attributes=f"+message.type={kind}", **TOPIC)
-    assert answer.code == 29 and answer.remark.startswith(f"{kind} message type is not supported: ")
+    answer = await harness.ask(17, attributes="+message.type=LITE", **TOPIC)
+    assert answer.code == 29 and answer.remark.startswith("LITE message type is not supported: ")
     assert harness.parts.topics.get("T2") is None
-    harness.parts.topics.put(TopicConfig("T2", attributes={"message.type": kind}))
+    harness.parts.topics.put(TopicConfig("T2", attributes={"message.type": "LITE"}))
     assert (await harness.ask(17, attributes="-message.type", **TOPIC)).code == 0, (
         "one that another broker made can be changed back"
     )

@@ -107,6 +107,18 @@ async def first_pop(harness: Harness, turn: int) -> bytes:
     return bodies(await popped(harness, count=1))[0]
 
 
+async def first_pop_by_priority(harness: Harness, turn: int) -> bytes:
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4, attributes={"message.type": "PRIORITY"}))
+    return await first_pop(harness, turn)
+
+
+async def highest_queue(harness: Harness, turn: int) -> int:
+    harness.parts.topics.put(TopicConfig("TopicX", 4, 4, attributes={"message.type": "PRIORITY"}))
+    for queue_id in (0, 3):
+        harness.store.appender.put(Message("TopicX", queue_id, b"new"))
+    return int((await popped(harness, count=1)).fields["msgOffsetInfo"].split(" ")[1])
+
+
 async def recalled(harness: Harness, turn: int) -> int:
     handle = (await test_timer.send(harness, TIMER_DELAY_SEC=10)).fields["recallHandle"]
     return (await test_timer.recall(harness, handle)).code
@@ -188,6 +200,8 @@ EFFECTS = {
     "longPollingEnable": ("false", waits_ms, 15_000, 1_000),
     "notifyConsumerIdsChangedEnable": ("false", notices, 1, 0),
     "popFromRetryProbability": ("100", first_pop, b"x", b"old"),
+    "popFromRetryProbabilityForPriority": ("100", first_pop_by_priority, b"x", b"old"),
+    "priorityOrderAsc": ("false", highest_queue, 3, 0),
     "recallMessageEnable": ("true", recalled, 16, 0),
     "registerNameServerPeriod": ("15000", registration_pause_s, 30.0, 15.0),
     "rejectTransactionMessage": (

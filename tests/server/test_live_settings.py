@@ -34,6 +34,8 @@ OTHER = {
     "longPollingEnable": "false",
     "notifyConsumerIdsChangedEnable": "false",
     "popFromRetryProbability": "70",
+    "popFromRetryProbabilityForPriority": "70",
+    "priorityOrderAsc": "false",
     "recallMessageEnable": "true",
     "registerNameServerPeriod": "15000",
     "rejectTransactionMessage": "true",

@@ -4,7 +4,7 @@ QueryAssignment: those that a consumer receives from (docs/spec/grpc.md section 
 from __future__ import annotations
 
 from broker_store.broker.topics import TopicConfig
-from broker_store.formats.topics import PERM_READ, PERM_WRITE
+from broker_store.formats.topics import MESSAGE_TYPE, PERM_READ, PERM_WRITE
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     Assignment,
     Broker,
@@ -21,7 +21,6 @@ from broker_store.protocol.grpc.v2.service_pb2 import (
     QueryRouteRequest,
     QueryRouteResponse,
 )
-from broker_store.server.attributes import MESSAGE_TYPE
 from broker_store.server.grpc.names import check_group_name, check_user_topic
 from broker_store.server.grpc.statuses import OK, Refused
 from broker_store.server.parts import BrokerParts

@@ -1,7 +1,8 @@
 """SendMessage: messages of a call go into the group of this turn, with those of the broker port.
 
 All messages of a call are checked before the first is added. They go to one queue: a message in order to that
-of its group, others to the queues in turn. The client's choice of a queue is not used, as in Apache's proxy.
+of its group, one with a priority to that of its priority, others to the queues in turn. The client's choice
+of a queue is not used, as in Apache's proxy.
 
 A call of a usual producer is read by a kernel, `kernels/grpc_send.py`. All others are read with protobuf.
 """
@@ -12,12 +13,13 @@ import itertools
 from collections.abc import Sequence
 
 from broker_store.broker import flow
+from broker_store.broker.priorities import queue_of
 from broker_store.broker.topics import MULTI_TAG, TopicConfig
 from broker_store.formats import properties, record
 from broker_store.formats.consistent_hash import consistent_hash
 from broker_store.formats.java_hash import java_hash
 from broker_store.formats.names import DLQ_PREFIX, RETRY_PREFIX
-from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE
+from broker_store.formats.topics import HALF_TOPIC, PERM_WRITE, PRIORITY
 from broker_store.kernels.grpc_send import stored_answers, usual_sends
 from broker_store.messages import Message, PutResult, PutStatus
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
@@ -123,6 +125,11 @@ class Sends:
             pairs.append(properties_of(given, kinds[-1], config.name, now_ms))
         kind = self._check_types(kinds, config)
         queue_id = self._queue(config, first.system_properties if len(messages) == 1 else None)
+        if len(messages) == 1 and properties.PRIORITY in pairs[0]:
+            if kind == PRIORITY:
+                queue_id = queue_of(first.system_properties.priority, config.write_queues)
+            else:  # the message waits or is in order, and has no priority then
+                del pairs[0][properties.PRIORITY]
         made = [
             self._message(given, its, config, queue_id, call.channel.remote_host)
             for given, its in zip(messages, pairs, strict=True)

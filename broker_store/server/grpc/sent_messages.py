@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 from broker_store.formats import properties
+from broker_store.formats.topics import PRIORITY
 from broker_store.protocol.grpc.v2 import definition_pb2 as v2
 from broker_store.protocol.grpc.v2.definition_pb2 import Code, MessageType
 from broker_store.server.grpc.property_names import REFUSED
@@ -81,7 +82,7 @@ def type_of(system: v2.SystemProperties) -> str:
     if system.message_group:
         return "FIFO"
     if system.HasField("priority"):
-        return "PRIORITY"
+        return PRIORITY
     return "LITE" if system.lite_topic else NORMAL
 
 

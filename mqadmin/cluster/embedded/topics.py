@@ -10,11 +10,11 @@ from broker_store.broker.topics import TopicConfig
 from broker_store.engine.store_protocol import Store
 from broker_store.errors import NotFoundError
 from broker_store.formats import names
-from broker_store.formats.topics import MIXED, NORMAL
+from broker_store.formats.topics import MESSAGE_TYPE, MIXED, NORMAL
 from broker_store.rest.http import MAX_LIMIT
 from broker_store.rest.problems import BROKERS_OWN_HINT, Problem
 from broker_store.server.admin.topics import forget_topic
-from broker_store.server.attributes import MESSAGE_TYPE, check_message_type
+from broker_store.server.attributes import check_message_type
 from broker_store.server.handler import Refusal
 from broker_store.server.parts import BrokerParts
 from broker_store.turns import in_turns

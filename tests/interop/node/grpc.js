@@ -1,6 +1,6 @@
 // grpc.js ENDPOINTS COMMAND key=value...   Apache's Node client for RocketMQ 5; prints one JSON object a line.
 //
-//   send      topic= n= [run= size= threads= groups= deliver_at=]    tls=false turns TLS off, for each command
+//   send      topic= n= [run= size= threads= groups= deliver_at= priority=]    tls=false turns TLS off, for each command
 //   transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
 //                                 commit one of them; until standard input ends
 //   recall    topic= handle=      takes a delayed message back
@@ -33,6 +33,7 @@ function message(i) {
   };
   if (options.groups) made.messageGroup = `group${i % number('groups', 1)}`;
   if (options.deliver_at) made.deliveryTimestamp = new Date(number('deliver_at', 0));
+  if (options.priority) made.priority = number('priority', 0);
   return made;
 }
 

@@ -1,7 +1,7 @@
 """produce.py ENDPOINTS COMMAND key=value...   Apache's Python client for RocketMQ 5; prints one JSON object a
 line.
 
-send      topic= n= [run= size= threads= groups= deliver_at=]
+send      topic= n= [run= size= threads= groups= deliver_at= priority=]
 transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the
                               checks, which commit one of them; until standard input ends
 recall    topic= handle=      takes a delayed message back
@@ -55,6 +55,8 @@ def message(i: int) -> Message:
         made.message_group = f"group{i % number('groups', 1)}"
     if "deliver_at" in OPTIONS:
         made.delivery_timestamp = number("deliver_at", 0) // 1_000  # the client counts seconds
+    if "priority" in OPTIONS:
+        made.priority = number("priority", 0)
     return made
 
 

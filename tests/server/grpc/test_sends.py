@@ -326,12 +326,44 @@ async def test_the_keys_of_a_call_are_bounded(opened, monkeypatch):
     assert port.parts.statistics.refusals.counts() == {"key": 1}
 
 
-async def test_a_message_with_a_priority_keeps_it(opened):
+@pytest.mark.parametrize("topic", ["PRIORITY", "MIXED"])
+async def test_a_priority_is_kept_and_chooses_the_queue(topic, opened):
     port = await typed(opened)
-    for topic in ("PRIORITY", "MIXED"):
-        assert (await port.send(message(topic=topic, priority=7))).status.code == Code.OK
-        (one,) = port.stored(topic)
-        assert one.properties["_SYS_MSG_PRIORITY_"] == "7"
+    for priority in (7, 0, 2, 2, (1 << 31) - 1):
+        assert (await port.send(message(topic=topic, priority=priority))).status.code == Code.OK
+    found = [
+        [one.properties["_SYS_MSG_PRIORITY_"] for one in port.harness.store.messages(topic, queue_id)]
+        for queue_id in range(4)
+    ]
+    assert found == [["0"], [], ["2", "2"], ["7", "2147483647"]]
+
+
+async def test_a_message_that_waits_or_is_in_order_has_no_priority(opened):
+    port = await typed(opened)
+    for number, special in enumerate(
+        (
+            {"message_group": "group1"},
+            {"delivery_timestamp": after(port, MINUTE_MS)},
+            {"message_type": MessageType.TRANSACTION},
+        )
+    ):
+        sent = message(topic="MIXED", message_id=f"id{number}", priority=7, **special)
+        assert (await port.send(sent)).status.code == Code.OK
+    stored = [*port.stored("MIXED"), *port.stored(TIMER_TOPIC), *port.stored(HALF_TOPIC)]
+    assert {one.properties["UNIQ_KEY"] for one in stored} == {"id0", "id1", "id2"}
+    assert not [one for one in stored if "_SYS_MSG_PRIORITY_" in one.properties]
+    (in_order,) = port.stored("MIXED")
+    assert in_order.queue_id == consistent_hash(java_hash("group1"), 4)
+
+
+async def test_the_messages_of_one_call_stay_together_and_keep_their_priorities(opened):
+    """Apache's proxy sends them as one batch, and its broker reads no priority in it."""
+    port = await typed(opened)
+    sent = [message(topic="PRIORITY", message_id=f"id{number}", priority=number) for number in (3, 1)]
+    assert (await port.send(*sent)).status.code == Code.OK
+    stored = port.stored("PRIORITY")
+    assert [one.properties["_SYS_MSG_PRIORITY_"] for one in stored] == ["3", "1"]
+    assert len({one.queue_id for one in stored}) == 1
 
 
 @pytest.fixture
