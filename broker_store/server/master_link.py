@@ -16,8 +16,9 @@ from ipaddress import ip_address
 
 from broker_store.access.signatures import signed
 from broker_store.broker import groups, topics
+from broker_store.engine.log.record_ends import RecordEnds
 from broker_store.errors import BrokerStoreError, MisuseError, PeerError
-from broker_store.formats import record, timer_check
+from broker_store.formats import timer_check
 from broker_store.protocol import table_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION, Command
@@ -78,6 +79,7 @@ class MasterLink:
 
     def __init__(self, parts: BrokerParts):
         self._parts = parts
+        self._ends = RecordEnds(parts.store.log, parts.store_settings.max_message_size)
         self._credentials = inner_credentials(parts.settings)
         settings = parts.settings
         self.tls = context_to_servers(settings) if settings.tls_enable else None
@@ -120,7 +122,9 @@ class MasterLink:
         if last is None:
             return
         offset, size = last
-        answer = await self._of_log(master, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
+        answer = await self._of_log(
+            master, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset), "asInLog": "true"}
+        )
         if answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(_CANNOT_FIND):
             raise DifferentLogError(
                 f"the record at {offset:,}, with which this log ends, is not in the log of the master at "
@@ -140,16 +144,15 @@ class MasterLink:
         return await self._request(master.broker, code, fields)
 
     def _last_record(self) -> tuple[int, int] | None:
-        """Return log offset and size of the last record that a queue has; None without one in the log."""
+        """Return log offset and size of the last record of the log; None without one. Those of deleted topics
+        count: it is found from the last one on that a queue has."""
         store = self._parts.store
-        found = (0, 0)
+        known = 0
         for topic, queue_id in store.queues():
             end = store.reads.max_offset(topic, queue_id)
-            for log_offset, size in (
-                unit[:2] for unit in store.reads.read_units(topic, queue_id, end - 1, 1)
-            ):
-                found = max(found, (log_offset, size))
-        return found if found[1] >= record.MIN_RECORD and found[0] >= store.log.minimum else None
+            for unit in store.reads.read_units(topic, queue_id, end - 1, 1):
+                known = max(known, unit[0])
+        return self._ends.last_record(known)
 
     # Tables
 

@@ -243,9 +243,11 @@ async def test_popped_messages_come_again_at_another_master_and_timer_messages_g
     async with Producer(group.nameserver) as producer:
         for number in range(3):
             await producer.send("Orders", b"%d" % number)
-        await producer.send("Orders", b"timed", delay_s=6)
+        await producer.send("Orders", b"timed", delay_s=8)
     group.other.parts.groups.find_or_create("CG")
-    popped = await ask(master, R.POP_MESSAGE, pop_fields(topic="Orders", invisible_ms=4_000))
+    popped = await ask(
+        master, R.POP_MESSAGE, pop_fields(topic="Orders", invisible_ms=8_000)
+    )  # the master has gone by then
     assert popped.code == 0 and bodies(popped) == [b"0", b"1", b"2"]
     topic, queue_id, receipt, offset = receipts(popped, master)[b"0"]
     acked = {

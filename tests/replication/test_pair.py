@@ -240,6 +240,48 @@ async def test_another_store_is_no_copy_and_stays_as_it_is(pair):
     assert log_of(slave.store) == held and master.parts.replication.positions() == []
 
 
+async def test_records_of_deleted_topics_are_compared_too(pair):
+    master = await pair.start_master(haListenPort=str(free_port()))
+    await pair.admin(lambda admin: admin.create_topic("Copied", read_queues=1, write_queues=1))
+    await pair.send(20)
+    alone = pair.process("other", brokerName="alone")
+    await alone.start()
+    nameserver, pair.nameserver = pair.nameserver, f"127.0.0.1:{alone.name_server_port.listener.port}"
+    await pair.admin(lambda admin: admin.create_topic("Gone", read_queues=1, write_queues=1))
+    await pair.send(10, "Gone")
+    await pair.admin(lambda admin: admin.delete_topic("Gone"))
+    assert alone.store.queue_ids("Gone") == []
+    held = log_of(alone.store)
+    await alone.stop()
+    pair.nameserver = nameserver
+    slave = await pair.start_slave("other")
+    await until(lambda: slave.parts.replication.follower.has_stopped)
+    assert "start with an empty store" in slave.store.flags["copy_stopped"]
+    assert log_of(slave.store) == held and master.parts.replication.positions() == []
+
+
+async def test_a_copy_that_ends_with_a_deleted_topic_goes_on(pair):
+    port = str(free_port())
+    master = await pair.start_master(haListenPort=port)
+    await pair.admin(lambda admin: admin.create_topic("Gone", read_queues=1, write_queues=1))
+    await pair.send(10, "Gone")
+    slave = await pair.start_slave()
+    await until(lambda: has_all(slave, master) and slave.parts.topics.get("Gone") is not None)
+    await pair.admin(lambda admin: admin.delete_topic("Gone"))
+    await until(lambda: slave.parts.topics.get("Gone") is None)
+    assert slave.store.queue_ids("Gone") == master.store.queue_ids("Gone") == []
+    address = f"127.0.0.1:{port}"
+    await slave.stop()
+    await master.stop()
+    master = await pair.start_master(haListenPort=port)  # its records are compared with their units now
+    slave = await pair.start_slave(haMasterAddress=address)
+    await until(lambda: slave.parts.replication.follower.master == address)
+    await pair.admin(lambda admin: admin.create_topic("Copied", read_queues=1, write_queues=1))
+    await pair.send(5)
+    await until(lambda: has_all(slave, master) and slave.store.reads.max_offset("Copied", 0) == 5)
+    assert log_of(slave.store) == log_of(master.store)
+
+
 async def test_a_master_that_is_set_is_copied_whatever_its_name_server_says(pair):
     port = free_port()
     master = await pair.start_master(haListenPort=str(port))
@@ -319,13 +361,13 @@ async def test_a_slave_that_becomes_the_master_delivers_what_is_not_delivered(pa
     await pair.admin(lambda admin: admin.create_topic("Timed", read_queues=1, write_queues=1))
     slave = await pair.start_slave()
     await until(lambda: slave.parts.replication.has_master)
+    due_ms = master.parts.clock() + 1_000
     async with Producer(pair.nameserver) as producer:
         for delay_s in (1, 3_600, 7_200):
             await producer.send("Timed", b"timed", queue_id=0, delay_s=delay_s)
     await until(lambda: slave.store.reads.max_offset("Timed", 0) == 1)
     path = slave.store.root / timer_check.PATH
-    delivered_ms = master.parts.clock()
-    await until(lambda: path.exists() and timer_check.decode(path.read_bytes()).read_ms > delivered_ms)
+    await until(lambda: path.exists() and timer_check.decode(path.read_bytes()).read_ms > due_ms)
     await until(lambda: timer_check.decode(path.read_bytes()).queue_offset == 3)
     await slave.stop()
     await master.stop()

@@ -74,3 +74,17 @@ class RecordEnds:
                 break
             begin = file.end
         return begin
+
+    def last_record(self, begin: int) -> tuple[int, int] | None:
+        """Return log offset and size of the last whole record of the log; None where its files have none.
+        The walk begins at `begin`, where a record begins, or at the begin of a later file."""
+        for file in reversed(self._log.files):
+            from_ = max(begin, file.base) - file.base
+            written = min(self._log.wrote, file.end) - file.base
+            if from_ < written:
+                self._walk.run(file, from_, written)
+                if self._walk.count:
+                    end = self._walk.at
+                    self._walk.run(file, from_, end - 1)
+                    return file.base + self._walk.at, end - self._walk.at
+        return None
