@@ -59,7 +59,8 @@ def main() -> None:
 
         if "--traceback" in sys.argv or (sentence := failure_of(error)) is None:
             raise
-        sys.exit(with_program(sentence))
+        # A question has no end of line
+        sys.exit(("\n" if isinstance(error, EOFError) else "") + with_program(sentence))
 
 
 def _prepare_broker() -> None:

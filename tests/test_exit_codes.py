@@ -20,10 +20,12 @@ from tests.support.hand_store import message, small_settings
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+MAKE_USER = "from django.contrib.auth.models import User; User.objects.create_user('admin')"
 TABLE = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE))
 
 
-def ended(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
+def ended(tmp_path: Path, *arguments: str, answers: str | None = None) -> subprocess.CompletedProcess:
+    """Run a command without a terminal. `answers` is its standard input; None: it has no input."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")} | {
         "BROKER_DATA_DIR": str(tmp_path / "data")
     }
@@ -31,9 +33,12 @@ def ended(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env=environment,
+        stdin=subprocess.DEVNULL if answers is None else None,
+        input=answers,
         capture_output=True,
         text=True,
         timeout=120,
+        start_new_session=True,  # a password is read from the terminal of a session that has one
     )
 
 
@@ -103,6 +108,23 @@ def test_a_command_for_queues_without_redis_ends_with_1_and_a_sentence(tmp_path,
     done = ended(tmp_path, command)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Redis, which holds the jobs, cannot be used: ")
+
+
+def test_a_command_of_django_whose_input_ends_ends_with_1_and_a_sentence(tmp_path):
+    (tmp_path / "data").mkdir()
+    assert code_of(tmp_path, "migrate", "--verbosity", "0") == 0
+    assert code_of(tmp_path, "shell", "-c", MAKE_USER) == 0
+    password = "x7-Rain-Boat\n"
+    for arguments, answers in (
+        ("changepassword admin", None),
+        ("changepassword admin", password),
+        ("flush", ""),
+    ):
+        done = ended(tmp_path, *arguments.split(), answers=answers)
+        assert done.returncode == 1 and "Traceback" not in done.stderr, arguments
+        assert done.stderr.splitlines()[-1].startswith("the input ended before the command had its answers. ")
+    done = ended(tmp_path, "changepassword", "admin", answers=password * 2)
+    assert done.returncode == 0 and "Password changed successfully" in done.stdout
 
 
 def test_check_store_ends_with_0_for_a_sound_store_and_1_where_there_is_none(tmp_path):

@@ -30,6 +30,11 @@ def failure_of(error: Exception) -> str | None:
     error."""
     if isinstance(error, DatabaseError):
         return database_failed(error)
+    if isinstance(error, EOFError):
+        return (
+            "the input ended before the command had its answers. Run it in a terminal, or give each as a "
+            "line of standard input: a new password twice"
+        )
     if isinstance(error, RedisError):
         return (
             f"Redis, which holds the jobs, cannot be used: {str(error).rstrip('.')}. It runs while the "
