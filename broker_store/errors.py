@@ -15,6 +15,7 @@
     ├── StoreError              what is on disk, or the disk itself
     │   ├── StoreLockedError    another process holds the store
     │   ├── DamagedStoreError   bytes that were once synced are not what they must be
+    │   ├── ForeignStoreError   the directory is no store that may be opened: use another one
     │   ├── DiskFullError       no room: refused, until there is room again
     │   ├── NoBufferError       all buffers of the transient store pool are in use
     │   ├── OtherDiskError      a file cannot be renamed onto another file system: copy it
@@ -151,6 +152,12 @@ class DamagedStoreError(StoreError):
         self.what, self.file, self.offset, self.advice = what, file, offset, advice
         place = file if offset is None else f"{file} at {offset}"
         super().__init__(f"{place}: {what}" + (f". {advice}" if advice else ""))
+
+
+class ForeignStoreError(StoreError):
+    """A directory is no store that this program may open: a backup, or what a newer version wrote."""
+
+    cause = "not a store to open"
 
 
 class DiskFullError(StoreError):

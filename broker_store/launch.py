@@ -31,8 +31,17 @@ from broker_store.config.tls import NO_CLIENT_AUTH
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
 from broker_store.engine.disk.lock import StoreLock
-from broker_store.errors import ConfigError, StoreError, StoreLockedError
+from broker_store.errors import (
+    ConfigError,
+    DamagedStoreError,
+    ForeignStoreError,
+    StoreError,
+    StoreLockedError,
+)
 
+# The exit code of a start after which another one would end the same: EX_CONFIG of sysexits.h. The unit of
+# deploy/ does not start the service again then
+EXIT_REFUSED = 78
 RUN_FILE = "broker.json"
 CREDENTIALS_FILE = "credentials.json"
 _DIRECTORIES = ("run", "logs", "cache")
@@ -258,6 +267,12 @@ def prepare(argv: list[str]) -> Launch:
         raise StoreLockedError(f"data directory {data} is in use: {_holder(data, root)}") from None
     prepared = Launch(arguments, settings, data, lock, data_lock, os.environ.get("TZ"))
     return prepared
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of a start that failed: EXIT_REFUSED where a person has to act first, for a wrong
+    setting, a damaged store or one that is no store; 1 for what may pass by itself, as an address in use."""
+    return EXIT_REFUSED if isinstance(error, (ConfigError, DamagedStoreError, ForeignStoreError)) else 1
 
 
 def check_places(settings: Settings, data: Path) -> None:

@@ -73,7 +73,8 @@ def _prepare_broker() -> None:
     try:
         launch.prepare(sys.argv[2:])
     except BrokerStoreError as error:
-        sys.exit(f"runbroker: {with_program(str(error))}")
+        print(f"runbroker: {with_program(str(error))}", file=sys.stderr)
+        sys.exit(launch.exit_code_of(error))
     if program() == PROGRAM:
         _compile_kernels()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from django.core.management.base import CommandError
 
+from broker_store import launch
 from broker_store.engine.store import MessageStore
 from broker_store.kernels import map_fault
 from mqadmin.management.base import BrokerCommand
@@ -50,14 +52,18 @@ def code_of(tmp_path: Path, *arguments: str) -> int:
 
 
 def test_the_table_names_each_code_once():
-    assert list(TABLE) == ["0", "1", "2", str(map_fault.EXIT_CODE), "130", str(128 + signal.SIGTERM)]
+    codes = [0, 1, 2, map_fault.EXIT_CODE, launch.EXIT_REFUSED, 130, 128 + signal.SIGTERM]
+    assert list(TABLE) == list(map(str, codes))
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         ("runbroker --nonsense", 2),
-        ("runbroker --set nonsense=1", 1),
+        ("runbroker --set nonsense=1", 78),
+        ("runbroker --bind 0.0.0.0", 78),
+        ("runbroker --set tlsCertPath=none.pem --no-web", 78),
+        ("runnamesrv --set nonsense=1", 78),
         ("check_store --nonsense", 2),
         ("topic list", 1),
         ("topic nonsense", 2),
@@ -153,6 +159,23 @@ def test_a_dry_run_ends_with_1_where_a_start_would_not_open_the_store(tmp_path):
     done = ended(tmp_path, "store", "dry-run", "--store", str(root))
     assert done.returncode == 1 and "failed" in done.stdout
     assert done.stderr.strip() == "a start would not open this store; the report says why"
+
+
+def test_a_start_ends_with_78_for_a_damaged_store_and_with_1_for_an_address_in_use(tmp_path):
+    quiet = ("--no-web", "--grpc-port", "0", "--nameserver-port", "0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = ended(tmp_path, "runbroker", *quiet, "--broker-port", str(taken.getsockname()[1]))
+    assert done.returncode == 1 and "another program listens there" in done.stderr, done.stderr
+    checkpoint = tmp_path / "data" / "store" / "checkpoint"
+    checkpoint.unlink(missing_ok=True)
+    checkpoint.mkdir()
+    done = ended(tmp_path, "runbroker", *quiet, "--broker-port", "0")
+    assert done.returncode == launch.EXIT_REFUSED and "checkpoint" in done.stderr, done.stderr
+    (tmp_path / "data" / "manifest.json").write_text('{\n "crc": 1')
+    done = ended(tmp_path, "runbroker", *quiet, "--broker-port", "0")
+    assert done.returncode == launch.EXIT_REFUSED and "is the store of a backup" in done.stderr, done.stderr
 
 
 def test_a_command_that_is_interrupted_ends_with_130():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from broker_store.engine.disk.disk import Disk
 from broker_store.engine.disk.file_sizes import FileSizes
-from broker_store.errors import DamagedStoreError, StoreError
+from broker_store.errors import DamagedStoreError, ForeignStoreError, StoreError
 from broker_store.excerpts import excerpt
 from broker_store.units import Document, FactError, Moment, Small, document_of, fact_of
 
@@ -84,14 +84,15 @@ def write(disk: Disk, directory: Path, manifest: Manifest) -> None:
 
 
 def require_no_backup(disk: Disk, root: Path) -> None:
-    """Check that a store is not that of a backup, whose files other backups share. Raises StoreError."""
+    """Check that a store is not that of a backup, whose files other backups share. Raises
+    ForeignStoreError."""
     path = root.parent / FILE_NAME
     if not disk.exists(path) or disk.is_directory(path):
         return
     with disk.open_reader(path) as reader:
         is_ours = reader.read(0, len(_BEGIN)) == _BEGIN
     if is_ours:
-        raise StoreError(
+        raise ForeignStoreError(
             f"{root} is the store of a backup, which is not written to: restore it into a directory of its "
             f"own (manage.py restore {root.parent} DATA), and use that"
         )

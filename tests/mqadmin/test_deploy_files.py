@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import errno
 import json
 import os
 import re
@@ -24,6 +25,14 @@ from broker_store.config.broker import BrokerSettings
 from broker_store.config.examine import examined
 from broker_store.config.load import load_name_server_settings, load_settings
 from broker_store.config.name_server import NameServerSettings
+from broker_store.errors import (
+    ConfigError,
+    DamagedStoreError,
+    DiskFullError,
+    ForeignStoreError,
+    StoreError,
+    StoreLockedError,
+)
 from mqadmin.api.metrics import text_of
 from mqadmin.metrics.measured import measure
 from tests.support.fake_cluster import FakeCluster
@@ -203,7 +212,7 @@ def unit() -> configparser.ConfigParser:
 def test_the_unit_starts_a_real_command_with_places_that_it_may_write():
     service = unit()["Service"]
     for key in ("ExecStartPre", "ExecStart"):
-        program, *words = shlex.split(service[key])
+        program, *words = shlex.split(service[key].removeprefix("-"))
         assert program == "/opt/headpond/bin/headpond"
         options = options_of(words)
         assert options.config == "/etc/headpond/broker.conf"
@@ -220,10 +229,28 @@ def test_the_unit_has_few_rights_and_enough_descriptors():
     service = unit()["Service"]
     assert service["ProtectSystem"] == "strict" and service["NoNewPrivileges"] == "true"
     assert service["User"] != "root" and service["CapabilityBoundingSet"] == ""
-    assert service["Restart"] == "on-failure"
     assert int(service["TimeoutStopSec"]) > 5  # the stop takes 5 s
     assert int(service["LimitNOFILE"]) > 4 * BrokerSettings().max_connections
     assert "MemoryDenyWriteExecute" not in service  # kernels are machine code that is made at a start
+
+
+def test_the_unit_starts_again_what_another_start_can_change(tmp_path, monkeypatch):
+    """systemd compares RestartPreventExitStatus with the code of ExecStart alone. A failed ExecStartPre without
+    the "-" would be tried again for ever."""
+    service = unit()["Service"]
+    assert service["Restart"] == "on-failure" and service["ExecStartPre"].startswith("-")
+    prevents = [int(code) for code in service["RestartPreventExitStatus"].split()]
+    assert prevents == [2, launch.EXIT_REFUSED]
+    damaged = DamagedStoreError("is damaged", file="commitlog/0")
+    for error in (ConfigError("listenPort", "x", "is no number"), damaged, ForeignStoreError("a backup")):
+        assert launch.exit_code_of(error) == launch.EXIT_REFUSED, error
+    for passing in (
+        OSError(errno.EADDRINUSE, "in use"),
+        StoreLockedError("held"),
+        DiskFullError("full"),
+        StoreError("read-only"),
+    ):
+        assert launch.exit_code_of(passing) == 1, passing
 
 
 def test_systemd_takes_the_unit(tmp_path):

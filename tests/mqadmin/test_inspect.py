@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_store import launch
 from broker_store.formats.index_file import IndexGeometry
 from mqadmin.process.rest_client import RestClient, RestError
 from tests.mqadmin.test_browser import browser  # noqa: F401
@@ -359,5 +360,5 @@ def test_the_data_directory_may_not_lie_within_the_store(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1 and "give a directory outside of it" in done.stderr
+    assert done.returncode == launch.EXIT_REFUSED and "give a directory outside of it" in done.stderr
     assert tree(tmp_path) == before

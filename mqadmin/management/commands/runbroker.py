@@ -84,7 +84,7 @@ def _take_sizes_of_files(start: launch.Launch) -> None:
         directory = StoreDirectory(store.store_path_root_dir, log_directory=store.store_path_commit_log)
         start.settings = dataclasses.replace(start.settings, store=settings_for(directory, store))
     except BrokerStoreError as error:
-        raise CommandError(f"runbroker: {error}") from None
+        raise CommandError(f"runbroker: {error}", returncode=launch.exit_code_of(error)) from None
 
 
 def _has_run(data: Path) -> bool:
@@ -135,7 +135,7 @@ class Run:
                 return 0
             except (BrokerStoreError, OSError) as error:
                 self._complain(f"runbroker: {error}")
-                return 1
+                return launch.exit_code_of(error)
             await stopping
             return 0
         finally:

@@ -15,7 +15,7 @@ from broker_store.config.live import CHANGED_FILE, read_changes
 from broker_store.config.load import load_name_server_settings
 from broker_store.config.name_server import NameServerSettings
 from broker_store.errors import BrokerStoreError, ConfigError
-from broker_store.launch import check_name_server_bind, pairs_of
+from broker_store.launch import check_name_server_bind, exit_code_of, pairs_of
 from mqadmin.management.plain import PlainCommand
 
 CHANGES_INTERVAL_S = 1.0  # how often records of changes are written to the log
@@ -57,7 +57,7 @@ class Command(PlainCommand):
             check_name_server_bind(options["bind"], options["insecure"], settings)
             asyncio.run(self._run(settings, options, kept, overrides))
         except (ConfigError, BrokerStoreError, OSError) as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error), returncode=exit_code_of(error)) from error
 
     async def _run(self, settings, options, kept=None, fixed=()) -> None:
         from broker_store.assembly import build_name_server
