@@ -189,9 +189,9 @@ async def test_a_delayed_message_escapes_to_another_master_and_comes_once(group)
     await group.create("Late", master)
     async with Producer(group.nameserver) as producer:
         for number in range(3):
-            await producer.send("Late", b"%d" % number, delay_level=2, keys=f"k{number}")
+            await producer.send("Late", b"%d" % number, delay_level=3, keys=f"k{number}")
     await until(lambda: has_all(slave, master))
-    assert master.store.reads.max_offset(SCHEDULE_TOPIC, 1) == 3
+    assert master.store.reads.max_offset(SCHEDULE_TOPIC, 2) == 3
     await group.create("Late", group.other)
     await master.stop()
     other = group.other.store.reads
@@ -281,8 +281,8 @@ async def test_what_a_slave_sends_while_it_is_stopped_is_sent_once(group, monkey
     await group.create("Late", master)
     async with Producer(group.nameserver) as producer:
         for number in range(3):
-            await producer.send("Late", b"%d" % number, delay_level=2)
-            await producer.send("Late", b"%d timed" % number, queue_id=0, delay_s=5)
+            await producer.send("Late", b"%d" % number, delay_level=3)
+            await producer.send("Late", b"%d timed" % number, queue_id=0, delay_s=10)
     await until(lambda: has_all(slave, master) and slave.parts.timer.queue.offset == 3)
     await group.create("Late", group.other)
     other, answers = group.other.store.reads, asyncio.Event()
@@ -318,7 +318,7 @@ async def test_a_master_that_comes_is_waited_for_and_without_it_the_slave_sends_
     slave = await group.start_slave()
     await group.create("Late", master)
     async with Producer(group.nameserver) as producer:
-        await producer.send("Late", b"late", queue_id=0, delay_s=6)
+        await producer.send("Late", b"late", queue_id=0, delay_s=10)
     await until(lambda: has_all(slave, master) and slave.parts.timer.queue.offset == 1)
     await group.create("Late", group.other)
     await master.stop()
