@@ -27,7 +27,7 @@ from broker_store.messages import PutStatus
 
 # Limits of one step of a slave
 _MAX_UNITS = 256
-_MAX_SECONDS = 1_000
+_MAX_SECONDS = 1 << 16
 
 # (messages that are due with their records, function for what became of the first of them)
 Escape = Callable[[list[tuple[WaitingMessage, bytes]], Callable[[Sequence[PutStatus]], None]], None]
@@ -99,6 +99,10 @@ class TimerRole:
         last_ms = min(until_ms, self._counted_ms + _MAX_SECONDS * PRECISION_MS)
         while self._counted_ms < last_ms:
             if self._position is None:
+                held_s = self._files.first_held(self._counted_ms // PRECISION_MS, last_ms // PRECISION_MS)
+                self._counted_ms = held_s * PRECISION_MS
+                if self._counted_ms >= last_ms:
+                    break
                 slot = self._files.slot(self._counted_ms // PRECISION_MS)
                 self._position = timer_log.NONE if slot is None else slot.last
             while self._position != timer_log.NONE:

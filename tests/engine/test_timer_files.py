@@ -337,6 +337,23 @@ def test_the_messages_of_a_range_of_seconds_are_counted_around_the_ring(tmp_path
     assert world.files.count_between(NOW_S, NOW_S + 4) == 3, "its slot is that of another second now"
 
 
+def test_the_first_second_of_a_range_that_holds_messages_is_found_around_the_ring(tmp_path):
+    world = World(tmp_path / "store", slots=1024)
+
+    def first(begin, end):
+        return world.files.first_held(NOW_S + begin, NOW_S + end) - NOW_S
+
+    assert first(0, 1024) == 1024, "there is no file"
+    held = [3, 4, 300, 1000]
+    world.add(*held)
+    for begin in range(0, 1024, 7):
+        for end in (begin, begin + 1, 300, 301, 1024):
+            expected = min((second for second in held if begin <= second < end), default=max(begin, end))
+            assert first(begin, max(begin, end)) == expected, (begin, end)
+    world.add(3 + 1024)
+    assert first(0, 1024) == 4, "that slot is of another second now"
+
+
 def test_a_full_disk_changes_nothing(tmp_path):
     disk = SimulatedDisk(lambda: 0)
     world = World(tmp_path / "store", disk, slots=128)

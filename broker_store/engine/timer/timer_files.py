@@ -224,6 +224,11 @@ class TimerFiles:
         """Return (second, count) of each slot from `from_s` on, ascending."""
         return self._wheel.pending(from_s)
 
+    def first_held(self, from_s: int, until_s: int) -> int:
+        """Return the first of the seconds [from_s, until_s) that ever held a message; `until_s` when none
+        did."""
+        return self._wheel.first_held(from_s, until_s)
+
     def count_between(self, from_s: int, until_s: int) -> int:
         """Return how many messages the slots of the seconds [from_s, until_s) have: delivered or not, and
         requests to delete one less."""

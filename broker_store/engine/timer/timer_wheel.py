@@ -134,6 +134,21 @@ class TimerWheel:
         slots = slots[slots["time_s"] >= max(from_s, 1)]
         return sorted(zip(slots["time_s"].tolist(), slots["count"].tolist(), strict=True))
 
+    def first_held(self, from_s: int, until_s: int) -> int:
+        """Return the first of the seconds [from_s, until_s) whose slot holds something; `until_s` when none
+        does. The wheel must reach as far."""
+        at_once = 64  # doubled: held seconds lie close together, or far apart
+        while self._region is not None and from_s < until_s:
+            at = from_s % self._slots
+            number = min(until_s - from_s, self._slots - at, at_once)
+            data = self._region.read(at * SLOT_BYTES, number * SLOT_BYTES)
+            held = np.frombuffer(data, dtype=SLOT)["time_s"] == np.arange(from_s, from_s + number)
+            first = int(held.argmax())
+            if held[first]:
+                return from_s + first
+            from_s, at_once = from_s + number, min(2 * at_once, _SLOTS_PER_READ)
+        return until_s
+
     def count_between(self, from_s: int, until_s: int) -> int:
         """Return the sum of the counts of the slots of the seconds [from_s, until_s). The wheel must reach as
         far."""

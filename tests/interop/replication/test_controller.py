@@ -378,21 +378,21 @@ def leader(brokers):
     return asyncio.run(asking())
 
 
-JAVA_ROUTES_S = 30.0  # pollNameServerInterval of Java's client, which decides when it finds a new master
-
-
 @pytest.mark.parametrize(
     ("kills", "kinds", "controllers"),
-    [(1, (OURS, OURS), 1), pytest.param(20, (OURS, OURS, APACHE), 3, marks=pytest.mark.proof)],
-    ids=["1", "20, mixed, three controllers"],
+    [(2, (OURS, OURS), 1), pytest.param(20, (OURS, OURS, APACHE), 3, marks=pytest.mark.proof)],
+    ids=["2", "20, mixed, three controllers"],
 )
 def test_a_producer_of_apache_lives_through_failovers_and_loses_nothing(
     kills, kinds, controllers, set_of, tmp_path, capsys
 ):
+    """With its default of 30 s between two requests for routes, Java's client decides how long sends stop."""
     brokers = set_of(kinds, controllers=controllers)
     start_all(brokers)
     java = clients.JavaProgram(clients.JAVA_5, brokers.names.address, tmp_path)
-    producer = java.start("send", topics="Copied", until="eof", threads=4, size=300, send_timeout=2_000)
+    producer = java.start(
+        "send", topics="Copied", until="eof", threads=4, size=300, send_timeout=2_000, routes_ms=2_000
+    )
     waits = []
 
     def more(count=50):
@@ -418,10 +418,10 @@ def test_a_producer_of_apache_lives_through_failovers_and_loses_nothing(
         assert stored[place(line)]["key"] == line["key"]
     with capsys.disabled():
         print(
-            f" {len(sent):,} acknowledged; sends went on after {', '.join(f'{one:.0f}' for one in waits)} s",
+            f" {len(sent):,} acknowledged; sends went on after {', '.join(f'{one:.1f}' for one in waits)} s",
             end="",
         )
-    assert max(waits) < JAVA_ROUTES_S + FAILOVER_LIMIT_S
+    assert max(waits) < FAILOVER_LIMIT_S
 
 
 def test_apaches_mqadmin_prints_the_set_and_the_epochs(set_of):

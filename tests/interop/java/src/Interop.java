@@ -91,6 +91,7 @@ public class Interop {
     static void connect(ClientConfig client, String nameserver) {
         client.setNamesrvAddr(nameserver);
         client.setMqClientApiTimeout((int) TIMEOUT_MS);
+        if (options.containsKey("routes_ms")) client.setPollNameServerInterval(number("routes_ms", 0));
     }
 
     // ---- sending
