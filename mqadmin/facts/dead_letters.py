@@ -22,6 +22,14 @@ class TopicOfLetters:
     messages: int
     exists: bool
     is_taken: bool  # True if it is writable
+    # True if the group has an offset in it. A letter of another topic is not sent to it: a producer may write
+    # any name, and the send has the rights of the broker's own jobs
+    is_read: bool
+
+    @property
+    def may_be_sent_to(self) -> bool:
+        """True if letters are sent to it that name it."""
+        return self.is_taken and self.is_read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,7 @@ class ResendPlan:
     left_out_before: int  # by earlier runs, and still there
     topics: list[TopicOfLetters]  # of those that were read
     skipped: int  # of those that were read: without the name of their topic
-    without_topic: int  # of those that were read: their topic does not exist or is not writable
+    without_topic: int  # of those that were read: none is sent to their topic
     to_send: int  # of `messages`, without those that are known to be left out
     cannot: str  # why nothing can be sent, "" if it can
     complete: bool  # all were read

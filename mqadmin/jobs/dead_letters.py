@@ -8,9 +8,11 @@ every group reads it. What is sent to the retry topic of a group that consumes i
 letter: while such a group holds its queues, the broker treats a send to that topic as a message that was
 given up, as Apache's does.
 
-A letter is left out when its topic does not exist, has no valid name, or takes no messages. A send would
-create the topic; sending dead letters again needs a lower role than that, and a producer may write any name.
-The letters after it are sent all the same, and the next run tries it again.
+A letter is left out when its topic does not exist, has no valid name, takes no messages, or is none that the
+group reads, by its offsets. A send would create the topic; sending dead letters again needs a lower role than
+that, and a producer may write any name. With access control the send has the rights of a super user: without
+the last rule a producer could have messages sent to a topic that it may not send to. The letters after it are
+sent all the same, and the next run tries it again.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from mqadmin.jobs.facts import Resent
 
 SENT: Final = "sent"
 SKIPPED: Final = "skipped"  # the letter does not name its topic
-WITHOUT_TOPIC: Final = "without_topic"  # its topic does not exist, or takes no messages
+WITHOUT_TOPIC: Final = "without_topic"  # its topic does not exist, takes no messages, or is not the group's
 Fate = Literal["sent", "skipped", "without_topic"]
 TO = ("group", "topic")
 MAX_MESSAGES = 100_000  # of one run
@@ -82,7 +84,7 @@ async def resend(
         Producer(nameserver, RESENDER, credentials=credentials, tls=tls) as producer,
         Admin(nameserver, credentials=credentials, tls=tls) as admin,
     ):
-        taken = _Taken(admin, letters)
+        taken = _Taken(admin, letters, group)
         try:
             queues = await reader.queues(letters)
         except NoRouteError:
@@ -193,7 +195,7 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
     origin = stored.properties.get(properties.RETRY_TOPIC)
     if not origin:
         return SKIPPED
-    if to == "topic" and not await taken.is_taken(origin):
+    if to == "topic" and not (await taken.is_read(origin) and await taken.is_taken(origin)):
         return WITHOUT_TOPIC
     pairs = {name: value for name, value in stored.properties.items() if name not in DROPPED and value}
     if to == "topic":
@@ -206,11 +208,19 @@ async def _send(producer: Producer, taken: _Taken, group: str, to: str, message:
 
 
 class _Taken:
-    """The topics that are writable, by their routes; each route is read once."""
+    """The topics that are writable, by their routes, and those that the group reads; each is asked for
+    once."""
 
-    def __init__(self, admin: Admin, letters: str):
-        self._admin, self._letters = admin, letters
+    def __init__(self, admin: Admin, letters: str, group: str):
+        self._admin, self._letters, self._group = admin, letters, group
         self._known: dict[str, bool] = {}
+        self._reads: frozenset[str] | None = None
+
+    async def is_read(self, topic: str) -> bool:
+        """Return whether the group has an offset in a topic, so that its dead letter may come from it."""
+        if self._reads is None:
+            self._reads = frozenset(queue.topic for queue in await self._admin.consume_stats(self._group))
+        return topic in self._reads
 
     async def is_taken(self, topic: str) -> bool:
         """Return whether a topic is writable. Raises ClientError if the broker accepts messages for no topic,

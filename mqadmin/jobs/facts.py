@@ -207,7 +207,7 @@ class Resent:
     left: int  # beyond the limit
     came_back: int  # dead letters that came while it ran
     skipped: int  # without the name of their topic
-    without_topic: int  # of topics that do not exist or are not writable
+    without_topic: int  # of topics that do not exist, are not writable, or are not read by the group
 
 
 def result_of(kind: type[Fact], job: Job) -> Fact | None:

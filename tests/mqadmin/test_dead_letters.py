@@ -36,7 +36,8 @@ from tests.support import fake_runs
 def _give_up(cluster, count: int, **pairs: str) -> list[int]:  # noqa: F811
     parts = cluster._host.process.parts
     parts.topics.put(TopicConfig(dead_letter_topic("billing"), 1, 1))
-    parts.offsets.commit("billing", "orders", 0, 0)
+    for topic in ("orders", "payments", "archive", "SCHEDULE_TOPIC_XXXX"):
+        parts.offsets.commit("billing", topic, 0, 0)
     found = [
         parts.store.appender.put(
             Message(
@@ -68,8 +69,8 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         left_out_before=0,
         skipped=1,
         topics=[
-            TopicOfLetters(topic="payments", messages=2, exists=False, is_taken=False),
-            TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True),
+            TopicOfLetters(topic="payments", messages=2, exists=False, is_taken=False, is_read=True),
+            TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True, is_read=True),
         ],
         without_topic=0,
         to_send=3,
@@ -84,7 +85,7 @@ async def test_the_plan_counts_what_would_be_sent_and_what_was_sent_before(clust
         1,
         3,
         None,
-        [TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True)],
+        [TopicOfLetters(topic="orders", messages=1, exists=True, is_taken=True, is_read=True)],
     )
     to_topics = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 100, {})
     assert (to_topics.messages, to_topics.without_topic, to_topics.to_send) == (4, 2, 1)
@@ -97,7 +98,7 @@ async def test_a_plan_reads_within_its_bound_and_says_so(cluster, monkeypatch): 
     plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "group", 100, {})
     assert (plan.messages, plan.topics, plan.complete) == (
         5,
-        [TopicOfLetters(topic="orders", messages=3, exists=True, is_taken=True)],
+        [TopicOfLetters(topic="orders", messages=3, exists=True, is_taken=True, is_read=True)],
         False,
     )
 
@@ -174,10 +175,12 @@ class _Producer(_Reader):
 
 
 class _Admin:
-    """Routes of the topics that a reader's name server knows; those of `read_only` take no messages."""
+    """Routes of the topics that a reader's name server knows; those of `read_only` take no messages. The group
+    reads all topics but those of `unread`."""
 
-    def __init__(self, there, read_only):
-        self.there, self.read_only = there, read_only
+    def __init__(self, reader, read_only, unread):
+        self.there, self.read_only = reader.there, read_only
+        self.read = {*reader.origins, *reader.there} - set(unread)
 
     async def __aenter__(self):
         return self
@@ -189,6 +192,10 @@ class _Admin:
         if topic not in self.there:
             raise NoRouteError(topic)
         return TopicRoute((QueueData("broker-a", 1, 1, 4 if topic in self.read_only else 6, 0),), ())
+
+    async def consume_stats(self, group):
+        assert group == "billing"
+        return {MessageQueue(topic, "broker-a", 0): None for topic in self.read}
 
 
 class _Kept(dict):
@@ -208,8 +215,8 @@ class _Kept(dict):
         self[queue_id] = within([*others, *kept], 0, 1 << 63)
 
 
-def _resend(monkeypatch, reader, producer, to="topic", read_only=(), left_out=None, limit=100):
-    monkeypatch.setattr(dead_letters, "Admin", lambda nameserver, **signer: _Admin(reader.there, read_only))
+def _resend(monkeypatch, reader, producer, to="topic", read_only=(), left_out=None, limit=100, unread=()):
+    monkeypatch.setattr(dead_letters, "Admin", lambda nameserver, **signer: _Admin(reader, read_only, unread))
     monkeypatch.setattr(dead_letters, "PullConsumer", lambda group, nameserver, **signer: reader)
     monkeypatch.setattr(dead_letters, "Producer", lambda nameserver, group, **signer: producer)
     return dead_letters.resend(
@@ -252,6 +259,28 @@ async def test_a_topic_that_takes_no_messages_keeps_back_no_letter_behind_it(mon
     reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
     found = await _resend(monkeypatch, reader, producer, read_only={"archive"})
     assert found == Resent(sent=2, left=0, came_back=0, skipped=0, without_topic=1) and reader.place == 3
+
+
+@pytest.mark.parametrize("origin", ["secret", "%RETRY%other", "%DLQ%other"])
+async def test_a_letter_that_names_a_topic_which_its_group_does_not_read_is_left_out(
+    cluster,  # noqa: F811
+    monkeypatch,
+    origin,
+):
+    """The send has the rights of a super user, and a producer may write any name as the origin."""
+    reader, producer = _Reader(["orders", origin, "orders"], {"orders", "%DLQ%billing", origin}), _Producer()
+    found = await _resend(monkeypatch, reader, producer, unread={origin})
+    assert found == Resent(sent=2, left=0, came_back=0, skipped=0, without_topic=1)
+    assert producer.sent == ["orders", "orders"]
+    cluster._host.process.parts.topics.put(TopicConfig(origin, 1, 1))
+    _give_up(cluster, 2, RETRY_TOPIC="orders")
+    _give_up(cluster, 1, RETRY_TOPIC=origin)
+    plan = await asyncio.to_thread(cluster.dead_letters.plan, "billing", "topic", 100, {})
+    assert (plan.to_send, plan.without_topic) == (2, 1)
+    assert [(one.topic, one.is_taken, one.is_read, one.may_be_sent_to) for one in plan.topics] == [
+        ("orders", True, True, True),
+        (origin, True, False, False),
+    ]
 
 
 async def test_what_was_left_out_is_tried_again_by_each_run_and_sent_once(monkeypatch):

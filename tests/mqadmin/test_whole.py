@@ -280,7 +280,7 @@ def test_dead_letters_are_sent_again_once_to_their_group_or_their_topic(running,
     sent = asyncio.run(read_all(nameserver, "others", "given-up", 5))
     plan = broker.get("/groups/tired/dead-letters", most=3)
     assert {name: plan[name] for name in ("messages", "left", "sent_before", "topics", "goes_to", "complete")} == {
-        "messages": "3", "left": "2", "sent_before": "0", "topics": [{"topic": "given-up", "messages": "3", "exists": True, "is_taken": True}], "goes_to": "%RETRY%tired", "complete": True,
+        "messages": "3", "left": "2", "sent_before": "0", "topics": [{"topic": "given-up", "messages": "3", "exists": True, "is_taken": True, "is_read": True}], "goes_to": "%RETRY%tired", "complete": True,
     }  # fmt: skip
     for confirm in (None, "", "tire"):
         with pytest.raises(RestError) as unconfirmed:

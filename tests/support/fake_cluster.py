@@ -487,7 +487,7 @@ class FakeDeadLetters(_Part):
             left=max(0, dead.messages - 4) - count,
             sent_before=min(4, dead.messages),
             left_out_before=0,
-            topics=[TopicOfLetters(topic="orders", messages=count, exists=True, is_taken=True)]
+            topics=[TopicOfLetters(topic="orders", messages=count, exists=True, is_taken=True, is_read=True)]
             if count
             else [],
             skipped=0,

@@ -28,23 +28,25 @@ class EmbeddedDeadLetters(DeadLetters):
         self._groups = groups
 
     def plan(self, group: str, to: str, limit: int, left_out: Mapping[int, Sequence[Range]]) -> ResendPlan:
-        parts, places = self._host.call(self._places, group)
-        return _plan(parts, places, group, to, limit, left_out)
+        parts, places, reads = self._host.call(self._places, group)
+        return _plan(parts, places, reads, group, to, limit, left_out)
 
-    def _places(self, group: str) -> tuple[BrokerParts, dict[int, int | None]]:
-        """Return the parts of the broker, and by queue the offset up to which its dead letters were taken
-        up."""
+    def _places(self, group: str) -> tuple[BrokerParts, dict[int, int | None], frozenset[str]]:
+        """Return the parts of the broker, by queue the offset up to which its dead letters were taken up, and
+        the topics that the group reads."""
         self._groups.check_exists(group)
         parts, topic = self._host.parts, dead_letter_topic(group)
-        return parts, {
+        places = {
             queue_id: parts.offsets.query(RESENDER, topic, queue_id)
             for queue_id in parts.store.queue_ids(topic)
         }
+        return parts, places, frozenset(parts.offsets.topics_of(group))
 
 
 def _plan(
     parts: BrokerParts,
     places: dict[int, int | None],
+    reads: frozenset[str],
     group: str,
     to: str,
     limit: int,
@@ -54,12 +56,15 @@ def _plan(
     MAX_READ records.
 
     `places` has by queue of the dead letters the offset up to which they were taken up before, `left_out` the
-    ranges of these that were left out.
+    ranges of these that were left out. `reads` are the topics in which the group has an offset.
     """
 
     def is_taken(topic: str) -> bool:
         config = parts.topics.get(topic)
         return config is not None and config.writable and not is_of_broker(topic)
+
+    def is_sent_to(topic: str) -> bool:
+        return is_taken(topic) and topic in reads
 
     store = parts.store
     topic = dead_letter_topic(group)
@@ -77,7 +82,8 @@ def _plan(
         read.add(*stretch)
 
     def sendable() -> int:
-        return sum(count for name, count in read.counts.items() if name and (to == "group" or is_taken(name)))
+        named = ((name, count) for name, count in read.counts.items() if name)
+        return sum(count for name, count in named if to == "group" or is_sent_to(name))
 
     left_out_before = sum(end - first for _, first, end in again)
     left = max(0, sendable() - limit)
@@ -95,7 +101,7 @@ def _plan(
             read.add(queue_id, at, at + count)
     skipped = read.counts.get("", 0)
     names = [(name, count) for name, count in read.counts.most_common() if name]
-    without_topic = sum(count for name, count in names if to == "topic" and not is_taken(name))
+    without_topic = sum(count for name, count in names if to == "topic" and not is_sent_to(name))
     cannot = (
         f"The group has {NO_RETRY_TOPIC}."
         if to == "group" and messages and not is_taken(retry_topic(group))
@@ -122,7 +128,11 @@ def _plan(
         left_out_before=left_out_before,
         topics=[
             TopicOfLetters(
-                topic=name, messages=count, exists=name in parts.topics.names, is_taken=is_taken(name)
+                topic=name,
+                messages=count,
+                exists=name in parts.topics.names,
+                is_taken=is_taken(name),
+                is_read=name in reads,
             )
             for name, count in names
         ],

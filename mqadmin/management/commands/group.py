@@ -281,10 +281,10 @@ def _plan_text(plan: ResendPlan) -> str:
     if plan.skipped:
         lines.append(f"left out     {cell(plan.skipped, 'messages')} that do not name their topic")
     if plan.without_topic:
-        names = ", ".join(topic.topic for topic in plan.topics if not topic.is_taken)
+        names = ", ".join(topic.topic for topic in plan.topics if not topic.may_be_sent_to)
         lines.append(
-            f"left out     {cell(plan.without_topic, 'messages')} of topics that do not exist or "
-            f"are not writable: {names}"
+            f"left out     {cell(plan.without_topic, 'messages')} of topics that do not exist, are not "
+            f"writable, or are not read by the group: {names}"
         )
     if plan.cannot:
         return "\n".join([*lines, plan.cannot])
