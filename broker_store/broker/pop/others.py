@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from broker_store.broker.pop.revive_log import LOG_END
 from broker_store.broker.pop.revive_queue import InHand
-from broker_store.formats import record
+from broker_store.formats import properties, record
 from broker_store.formats.pop_records import PopKey
 
 # After the invisible time: the other broker's acknowledgements come here by its slave.
@@ -54,6 +54,11 @@ class PopsOfOthers:
         record. Brokers before 5.0 write no name. What this broker wrote itself is its own, whatever its name
         was then."""
         return key.broker_name not in ("", self._own_name) and LOG_END not in stored.properties
+
+    def has_sent(self, key: PopKey, stored: record.StoredMessage) -> bool:
+        """Return whether another broker has sent an acknowledgement of its pop here. What this broker writes
+        itself has none of the properties that it adds to each send."""
+        return key.broker_name not in ("", self._own_name) and properties.CLUSTER in stored.properties
 
     def read(self, held: InHand, run: list[int], taken: Callable[[Fetched], None]) -> None:
         """Read messages of a pop checkpoint; `taken` is called when there is an answer, later."""

@@ -24,12 +24,7 @@ from broker_store.broker.groups import Groups
 from broker_store.broker.pop.again import again, at_the_end
 from broker_store.broker.pop.horizon import Horizon
 from broker_store.broker.pop.in_flight import Left
-from broker_store.broker.pop.log_records import (
-    NOT_AGAIN,
-    SkippedPopRecords,
-    read_ack,
-    read_checkpoint,
-)
+from broker_store.broker.pop.log_records import NOT_AGAIN, SkippedPopRecords, read_ack, read_checkpoint
 from broker_store.broker.pop.others import OTHERS_GRACE_MS, OTHERS_RETRY_MS, Fetched, PopsOfOthers
 from broker_store.broker.pop.positions import PopPositions
 from broker_store.broker.pop.revive_counts import ACK, CHECKPOINT
@@ -268,7 +263,7 @@ class Revive:
             if stored.tags == CHECKPOINT_TAG:
                 self._take_checkpoint(queue, stored, read_checkpoint(stored))
             else:
-                self._take_ack(queue, read_ack(stored))
+                self._take_ack(queue, stored, read_ack(stored))
         except FormatError as error:
             self.counts["invalid"] += 1
             self._skipped.invalid(stored, error)
@@ -291,11 +286,13 @@ class Revive:
         due_ms = checkpoint.revive_ms + (OTHERS_GRACE_MS if is_of_other else 0)
         heapq.heappush(queue.due, (due_ms, stored.queue_offset, checkpoint.key))
 
-    def _take_ack(self, queue: ReviveQueue, ack: PopAck) -> None:
+    def _take_ack(self, queue: ReviveQueue, stored: record.StoredMessage, ack: PopAck) -> None:
         self._log.counts.was_read(self._groups, ack.key, ACK, queue.queue_id)
         held = queue.in_hand.get(ack.key)
-        if held is None:
-            return  # it came too late, or its pop checkpoint was finished before
+        if held is None:  # it came too late, or its pop checkpoint was finished before
+            if self._others.has_sent(ack.key, stored):
+                queue.keep_early(ack)
+            return
         before = held.acked.bit_count()
         for offset in ack.offsets:
             held.mark(offset)

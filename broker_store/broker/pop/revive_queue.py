@@ -9,9 +9,11 @@ from typing import NamedTuple
 from broker_store.broker.pop.revive_log import LOG_END
 from broker_store.broker.timer_request import parse_long
 from broker_store.formats import record
-from broker_store.formats.pop_records import PopCheckpoint, PopKey
+from broker_store.formats.pop_records import MAX_MESSAGES, PopAck, PopCheckpoint, PopKey
 
 _NO_END = 1 << 63
+# Acknowledgements of pops of other brokers that are kept until the pop checkpoint comes, in each queue
+MAX_EARLY = 2_000
 
 
 class InHand:
@@ -58,12 +60,25 @@ class ReviveQueue:
     in_hand: dict[PopKey, InHand] = field(default_factory=dict)  # in the order of their places
     of_others: int = 0  # of them
     due: list[tuple[int, int, PopKey]] = field(default_factory=list)  # heap: visible again (ms), place, key
+    early: dict[PopKey, set[int]] = field(default_factory=dict)  # acknowledged queue offsets
     remembered: set[tuple[PopKey, str | None]] = field(default_factory=set)  # identities
 
     def add(self, held: InHand) -> None:
         """Take a pop checkpoint in hand."""
         self.in_hand[held.checkpoint.key] = held
         self.of_others += held.is_of_other
+        for offset in self.early.pop(held.checkpoint.key, ()):
+            held.mark(offset)
+
+    def keep_early(self, ack: PopAck) -> None:
+        """Keep an acknowledgement whose pop checkpoint may come later: an acting slave sends that when it is
+        due, or later."""
+        offsets = self.early.setdefault(ack.key, set())
+        offsets.update(ack.offsets)
+        if len(offsets) > MAX_MESSAGES:  # no pop has so many
+            del self.early[ack.key]
+        elif len(self.early) > MAX_EARLY:
+            del self.early[next(iter(self.early))]
 
     def remove(self, key: PopKey) -> None:
         """Let go of a pop checkpoint, if it is in hand."""

@@ -2,15 +2,16 @@
 
 import pytest
 
-from broker_store.broker.pop import revive
+from broker_store.broker.pop import revive, revive_queue
 from broker_store.broker.pop.others import GIVE_UP_MS, OTHERS_GRACE_MS, OTHERS_RETRY_MS, Fetched
 from broker_store.broker.pop.revive_log import LOG_END
 from broker_store.formats import pop_records, properties, record
-from broker_store.formats.pop_records import REVIVE_GROUP, PopCheckpoint, PopKey
+from broker_store.formats.pop_records import MAX_MESSAGES, REVIVE_GROUP, PopCheckpoint, PopKey
 from broker_store.messages import Message
 from tests.broker.pop.test_revive import LOG, RETRY, START_MS, World, is_done
 
 MARGIN_MS = 1_000
+SENT = {properties.CLUSTER: "DefaultCluster"}  # the broker adds it to each send
 
 
 class Other(World):
@@ -70,6 +71,30 @@ def test_messages_are_read_at_their_broker_and_come_again_here():
     world.crash(timer_saved=True)
     world.run(60_000)
     assert len(world.again()) == 2
+
+
+def test_an_acknowledgement_that_comes_before_its_pop_checkpoint_counts(monkeypatch):
+    """The slave sends the record of its master's pop when that is due, or later."""
+    monkeypatch.setattr(revive_queue, "MAX_EARLY", 2)
+    world = Other()
+    world.has(b"b7", b"b8", b"b9")
+    key = PopKey("TopicX", "CG", 1, 7, world.now_ms, "broker-b")
+    forgotten = [key._replace(pop_ms=key.pop_ms - number) for number in (2, 1)]
+    for one in (*forgotten, key):
+        for offset in (7, 9):
+            world.put("ack", pop_records.encode_ack(one, offset), pop_records.ack_id(one, offset), SENT)
+            world.run(200)
+    assert list(world.revive._queues[0].early) == [forgotten[1], key]
+    checkpoint = PopCheckpoint(key, 10_000, (0, 1, 2))
+    world.put("ck", pop_records.encode_checkpoint(checkpoint), pop_records.checkpoint_id(key))
+    world.over()
+    assert world.again() == [b"b8"] and is_done(world.revive)
+    assert list(world.revive._queues[0].early) == [forgotten[1]]
+    # No pop has so many messages
+    for offset in range(7, 7 + MAX_MESSAGES + 1):
+        world.put("ack", pop_records.encode_ack(key, offset), pop_records.ack_id(key, offset), SENT)
+    world.run(1_000)
+    assert list(world.revive._queues[0].early) == [forgotten[1]]
 
 
 def test_they_are_not_shown_as_invisible_here():
