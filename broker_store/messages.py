@@ -53,6 +53,7 @@ class PutStatus(enum.IntEnum):
     # again
     PUT_OFF = 15
     IN_SYNC_REPLICAS_NOT_ENOUGH = 16
+    PUT_TO_REMOTE_BROKER_FAIL = 17  # of a slave that acts for its master: no other master has stored it
 
 
 # Statuses that another attempt would return again, so a message that waited is not tried again.

@@ -26,8 +26,8 @@ class ActingSettings(Checked):
         False,
         "",
         "whether an acting slave sends delayed messages and timer messages that are due, and halves of "
-        "transactions, to another master of its cluster that has the topic; without it they wait for their "
-        "master",
+        "transactions, to another master of its cluster that has the topic, and gives messages to pops whose "
+        "records it has sent there; without it they wait for their master",
     )
     broker_not_active_timeout_millis: int = setting(
         "brokerNotActiveTimeoutMillis",

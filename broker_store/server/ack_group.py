@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from broker_store.broker.pop.ordered import Changed, OrderedQueues
-from broker_store.broker.pop.revive_log import ReviveLog
+from broker_store.broker.pop.revive_log import RecordsElsewhere, ReviveLog
 from broker_store.engine.store_protocol import Store
 from broker_store.formats.pop_records import MAX_MESSAGES, PopKey
 from broker_store.messages import PutResult, PutStatus
@@ -77,11 +78,12 @@ class AckGroup:
             self._confirm(self._put(target, self._waiting.pop(target)))
 
     def _confirm(self, stored: list[tuple[list[Done], PutResult]]) -> None:
-        log_end = max(put.log_end for _, put in stored)
+        log_end = max((put.log_end for _, put in stored), default=0)
         self._store.confirmation.when_confirmed(log_end, lambda status: self._confirmed(stored, status))
 
     def _put(self, target: AckTarget, acks: list[tuple[int, Done]]) -> list[tuple[list[Done], PutResult]]:
-        """Store the records of one pop checkpoint; return who waits for each."""
+        """Store the records of one pop checkpoint; return who waits for each that is in the own log. Those
+        that go elsewhere are answered when they are stored there."""
         waiting: dict[int, list[Done]] = {}
         for offset, done in acks:
             waiting.setdefault(offset, []).append(done)
@@ -89,6 +91,15 @@ class AckGroup:
         stored: list[tuple[list[Done], PutResult]] = []
         for first in range(0, len(offsets), MAX_MESSAGES):
             some = offsets[first : first + MAX_MESSAGES]
+            who = [done for offset in some for done in waiting[offset]]
+            if self._log.elsewhere is not None:
+                self._log.elsewhere.put_ack(
+                    target.key, some, target.revive_queue, target.due_ms, partial(self._answer, who)
+                )
+                continue
+            of_slave = self._log.of_slave(target.key)
+            if of_slave is not None:
+                who = [partial(self._also_elsewhere, of_slave, target, some, who)]
             try:
                 put = self.put(target, some).put
             except Exception:  # each acknowledgement needs an answer
@@ -96,7 +107,7 @@ class AckGroup:
                 put = PutResult(PutStatus.UNKNOWN_ERROR)
             if put is None:  # what these acknowledgements repeat may not be confirmed yet
                 put = PutResult(PutStatus.PUT_OK, log_end=self._store.log.wrote)
-            stored.append(([done for offset in some for done in waiting[offset]], put))
+            stored.append((who, put))
         return stored
 
     def put(self, target: AckTarget, offsets: Sequence[int]) -> Changed:
@@ -112,4 +123,29 @@ class AckGroup:
             its = put.status if not put.ok or put.log_end <= confirmed else status
             for done in waiting:
                 done(its)
+        self.on_answered()
+
+    def _also_elsewhere(
+        self,
+        elsewhere: RecordsElsewhere,
+        target: AckTarget,
+        offsets: Sequence[int],
+        waiting: list[Done],
+        status: PutStatus,
+    ) -> None:
+        """Store an acknowledgement elsewhere that is stored here with this status, and answer with it."""
+        if status is not PutStatus.PUT_OK:
+            self._answer(waiting, status)
+            return
+        elsewhere.put_ack(
+            target.key,
+            offsets,
+            target.revive_queue,
+            target.due_ms,
+            lambda elsewhere_status: self._answer(waiting, status),
+        )
+
+    def _answer(self, waiting: list[Done], status: PutStatus) -> None:
+        for done in waiting:
+            done(status)
         self.on_answered()

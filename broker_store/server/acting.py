@@ -5,8 +5,8 @@
              timer of its slave, if these are newer ──► registers
 
 Reads, commits of offsets and locks of queues need nothing more: a slave serves them to each client, and
-name servers with supportActingMaster send clients to it. Pops wait for the master; what was popped before
-comes again at another master.
+name servers with supportActingMaster send clients to it. Messages are given to pops when another master has
+stored the records (`pop_escapes.py`). What was popped and not acknowledged comes again there.
 
 Source: Apache's `BrokerController.changeSpecialServiceStatus` and `BrokerPreOnlineService`.
 """
@@ -41,6 +41,8 @@ ATTEMPTS = 3
 RETRY_S = 1.0
 # Between the notice of a master that comes again and its registration
 PAUSE_S = 10.0
+# After a master has registered, until its slave gives no messages to pops
+SLAVE_ENDS_MS = 60_000
 
 
 class Role:
@@ -93,6 +95,8 @@ class Acting:
         if self._parts.replication.is_slave:
             self._keep_versions(True)
             self._parts.replication.on_master_comes = self.pause
+        elif self.escapes is not None:
+            self._parts.revive_log.had_slave(self.escapes.pops, self._parts.clock() + SLAVE_ENDS_MS)
 
     async def stop(self) -> None:
         await self.members.stop()

@@ -53,32 +53,39 @@ class EscapeBridge:
         self.sent = self.failed = 0
         self._said: str | None = None  # why sends fail, as it was logged last
 
-    async def send(self, message: Message, group: str, popped: str | None = None) -> bool:
-        """Send a message to a queue of its topic at another master; return False if none has stored it.
+    async def send(
+        self, message: Message, group: str, popped: str | None = None, at: str | None = None
+    ) -> str | None:
+        """Send a message to a queue of its topic at another master; return the name of that broker, None if
+        none has stored it.
 
         For a record of the revive log, `popped` is the topic of which it says something. That master has it,
-        and the records of one pop go to one queue.
+        and the records of one pop go to one queue: with `at` to one of the broker of that name, which has
+        stored the pop checkpoint.
         """
         try:
-            await self._send(message, group, popped)
+            broker = await self._send(message, group, popped, at)
         except (OSError, TimeoutError, BrokerStoreError) as error:
             self.failed += 1
             why = str(error) or type(error).__name__
             if why != self._said:
                 log.warning("a message of %s is not sent to another master: %s", message.topic, why)
                 self._said = why
-            return False
+            return None
         self.sent += 1
         self._said = None
-        return True
+        return broker
 
-    async def _send(self, message: Message, group: str, popped: str | None) -> None:
+    async def _send(self, message: Message, group: str, popped: str | None, at: str | None) -> str:
         places = await self._find(message.topic)
         if popped is not None:
             having = {place.broker for place in await self._find(popped)}
             places = sorted((place for place in places if place.broker in having), key=lambda one: one.broker)
+        if at is not None:
+            places = [place for place in places if place.broker == at]
         if not places:
-            raise PeerError(f"no other master of the cluster takes messages of {popped or message.topic}")
+            who = "no other master of the cluster" if at is None else f"no master {at}"
+            raise PeerError(f"{who} takes messages of {popped or message.topic}")
         self._turn += 1
         number = self._turn if popped is None else message.queue_id
         place = places[number % len(places)]
@@ -91,6 +98,7 @@ class EscapeBridge:
         answer = await self._brokers.request(place.address, RequestCode.SEND_MESSAGE_V2, fields, message.body)
         if answer.code not in _STORED:
             raise PeerError(f"{place.broker} answered {answer.code} {answer.remark or '':.120}")
+        return place.broker
 
     async def _find(self, topic: str) -> list[_Place]:
         """Return the masters of other names that take messages of a topic."""

@@ -5,6 +5,7 @@
     halves        ─┘
 
 Of the timer wheel come also the records of pops: that master brings the popped messages back (pop/others.py).
+While this slave sends, it gives messages to pops (`pop_escapes.py`).
 
 Each position moves when the other master has stored a message. So each goes on once, unless the answer is
 lost, or this broker is killed before it has saved the position. An orderly end (`set_on(False)`, a stop)
@@ -32,6 +33,7 @@ from broker_store.server.escape import EscapeBridge, group_of
 from broker_store.server.escaped_halves import EscapedHalves
 from broker_store.server.other_brokers import OtherBrokers
 from broker_store.server.parts import BrokerParts
+from broker_store.server.pop_escapes import PopEscapes
 from broker_store.server.repeated_work import RepeatedWork
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Escapes:
     def __init__(self, parts: BrokerParts, brokers: OtherBrokers):
         self._parts = parts
         self.bridge = EscapeBridge(parts.broker_name, brokers)
+        self.pops = PopEscapes(parts, self.bridge)
         self._delay = RepeatedWork("delay", parts.delay, parts)
         self._halves: asyncio.Task[None] | None = None
         self._sends: set[asyncio.Task[None]] = set()
@@ -79,19 +82,22 @@ class Escapes:
         if parts.timer.enabled and not parts.timer.role.act(self._escape_timed):
             log.warning("timer messages wait for their master, which has never said how far it is with them")
         self._halves = asyncio.get_running_loop().create_task(self._send_halves())
+        if parts.timer.enabled:  # else no master of this name gives messages to pops
+            self.pops.begin()
 
     async def _end(self) -> None:
         """Send the rest of the second that the timer has begun, and wait for the messages that are being
-        sent, so that they are counted; both for at most END_S."""
+        sent, so that they are counted; both for at most END_S. Offsets of pops are committed then."""
         parts, loop = self._parts, asyncio.get_running_loop()
         until_s = loop.time() + END_S
         self._is_on = False
         self._delay.stop()
+        await self.pops.end()
         parts.timer.role.finishes = True
         while parts.timer.has_begun_a_slot and loop.time() < until_s:
             await asyncio.sleep(0.01)
         self._sends_timed = False
-        under_way = set(self._sends)
+        under_way = self._sends | self.pops.under_way
         if self._halves is not None:
             if self._sends_half:
                 under_way.add(self._halves)
@@ -156,12 +162,14 @@ class Escapes:
             done(statuses)
 
     async def _send(self, message: Message) -> bool:
+        """Send a message; return whether another master has stored it."""
         popped = None
         if message.topic == self._parts.revive_log.topic:
             tag = properties.get(message.properties, properties.TAGS)
             key = pop_records.decode_record(tag, message.body).key
             popped = popped_topic(key.topic, key.group)
-        return await self.bridge.send(message, group_of(message, self._parts.broker_name), popped)
+        group = group_of(message, self._parts.broker_name)
+        return await self.bridge.send(message, group, popped) is not None
 
     # Halves of transactions
 

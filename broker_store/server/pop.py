@@ -4,6 +4,7 @@
                                                        │ found
                                                        ▼
                                       pop checkpoint stored ──► position moved ──► answer, once confirmed
+                                      (by a slave that acts: at another master, `pop_escapes.py`)
         ──► nothing found: parked, until a message comes or its time is over
 
 A pop reads its queues one after another. A queue is locked while a thread reads it for a pop, so that no
@@ -16,8 +17,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 
 from broker_store.broker.offsets import TooManyOffsetsError
@@ -34,8 +33,9 @@ from broker_store.server.parts import BrokerParts
 from broker_store.server.pop_acks import not_stored
 from broker_store.server.pop_checks import FROM_MIN, may_read
 from broker_store.server.pop_places import Draw, draw, places_of
-from broker_store.server.pop_records import as_of_topic, message_places
+from broker_store.server.pop_records import all_of_topic, message_places
 from broker_store.server.pop_request import ALL_QUEUES, Pop, PopEnd, PopResult
+from broker_store.server.pop_run import Run
 from broker_store.server.pop_waiting import WaitingPops
 
 MAX_POP_BYTES = 256 << 10
@@ -48,30 +48,6 @@ _FAILED = (GetStatus.MESSAGE_DAMAGED, GetStatus.READ_FAILED)
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Run:
-    """The reads of one pop. `places` are the queues that are still to be read: kind and id."""
-
-    pop: Pop
-    places: deque[tuple[int, int]]
-    pop_ms: int
-    revive_queue: int
-    parked: ParkedPop[Pop] | None
-    peeks: bool
-    found: list[QueueOffsets] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    counts: list[dict[int, int]] = field(default_factory=list)  # of a pop in order, for each of `found`
-    count: int = 0
-    size: int = 0
-    rest: int = 0
-    log_end: int = 0
-    reads: int = 0
-    corrected: bool = False  # the offset of the first of `places`
-    refused: PutStatus | None = None
-    no_room: str | None = None
-    has_ended: bool = False  # answered with `found`, or about to be
-
-
 class Pops:
     """Reads for pops. It also parks, wakes and ends those that wait."""
 
@@ -80,7 +56,7 @@ class Pops:
         self._loop = asyncio.get_running_loop()
         self._reading: set[Place] = set()
         # Of parked pops that found messages and read on
-        self._read_on: dict[ParkedPop[Pop], _Run] = {}
+        self._read_on: dict[ParkedPop[Pop], Run] = {}
         self.waiting = WaitingPops(parts, retry=self._retry, give_up=self._give_up)
         parts.ordered.on_free = self._wake_place
         parts.pop_positions.on_set_back = self.waiting.set_back
@@ -108,8 +84,8 @@ class Pops:
 
     # Reading
 
-    def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> _Run:
-        return _Run(
+    def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> Run:
+        return Run(
             pop,
             places_of(self._parts, pop, draw(self.random, pop)),
             self._parts.clock(),
@@ -118,7 +94,7 @@ class Pops:
             peeks,
         )
 
-    def _advance(self, run: _Run) -> None:
+    def _advance(self, run: Run) -> None:
         """Read the next queues of a pop, and answer it when it has enough or no queue is left."""
         pop, reads = run.pop, 0
         if not may_read(self._parts, run.pop):
@@ -168,11 +144,11 @@ class Pops:
     def _is_blocked(self, pop: Pop, place: Place, now_ms: int) -> bool:
         return pop.is_order and self._parts.ordered.is_blocked(place, pop.attempt_id, now_ms)
 
-    def _next_place(self, run: _Run) -> None:
+    def _next_place(self, run: Run) -> None:
         run.places.popleft()
         run.corrected = False
 
-    def _note_limit(self, run: _Run, kind: str, error: LimitError) -> None:
+    def _note_limit(self, run: Run, kind: str, error: LimitError) -> None:
         """Leave out a queue for which a table has no room."""
         self._parts.statistics.refuse(
             kind, value=error.value, limit=error.limit, who=run.pop.channel.remote, said=str(error)
@@ -180,7 +156,7 @@ class Pops:
         run.no_room = str(error)
 
     def _came(
-        self, run: _Run, place: Place, offset: int, began_s: float, log_end: int, result: GetResult
+        self, run: Run, place: Place, offset: int, began_s: float, log_end: int, result: GetResult
     ) -> None:
         """Take what a thread has read. `log_end` is where the log ended when it began."""
         channel = run.pop.channel
@@ -213,7 +189,7 @@ class Pops:
             lines = [(topic, group, queue_id), (topic, group, ALL_QUEUES)]
             self.waiting.wake(lines if normal == topic else self._parts.parked_pops.lines(group, normal))
 
-    def _offset(self, run: _Run, place: Place) -> int:
+    def _offset(self, run: Run, place: Place) -> int:
         """Return where a group reads a queue next. Its first pop commits that. Raises
         TooManyOffsetsError."""
         group, topic, queue_id = place
@@ -235,7 +211,7 @@ class Pops:
             parts.offsets.commit(group, topic, queue_id, offset)
         return offset
 
-    def _taken(self, run: _Run, place: Place, offset: int, result: GetResult, began_s: float) -> bool:
+    def _taken(self, run: Run, place: Place, offset: int, result: GetResult, began_s: float) -> bool:
         """Take the result of a read; return False if the pop goes on later."""
         parts, status = self._parts, result.status
         parts.statistics.read(status is GetStatus.FOUND, time.perf_counter() - began_s)
@@ -245,7 +221,8 @@ class Pops:
             if not self._is_blocked(run.pop, place, run.pop_ms):
                 self._take_in_order(run, place, offset, result)
         elif status is GetStatus.FOUND:
-            self._take_messages(run, place, offset, result)
+            if not self._take_messages(run, place, offset, result):
+                return False
         elif status in _WRONG_OFFSET and not run.corrected:
             if not run.peeks:
                 parts.pop_positions.skip(place, result.next_offset)
@@ -265,52 +242,89 @@ class Pops:
                 logging.ERROR,
                 "failed pops",
                 time.monotonic(),
-                "a pop of %s/%d at %d by group %s of %s failed: %s; `manage.py check_store` says what is "
+                "a pop by group %s of %s/%d at %d from %s failed: %s; `manage.py check_store` says what is "
                 "damaged",
-                place[1],
-                place[2],
+                *place,
                 offset,
-                place[0],
                 run.pop.channel.remote,
                 status.name.lower().replace("_", " "),
             )
         self._next_place(run)
         return True
 
-    def _advance_open(self, run: _Run) -> None:
+    def _advance_open(self, run: Run) -> None:
         if self._is_over(run):
             self._finish_early(run)
         else:
             self._advance(run)
 
-    def _is_over(self, run: _Run) -> bool:
+    def _is_over(self, run: Run) -> bool:
         """Return True if the client has gone, or the time of a parked pop is over."""
         return run.pop.channel.closed or (run.parked is not None and not run.parked.waiting)
 
-    def _finish_early(self, run: _Run) -> None:
+    def _finish_early(self, run: Run) -> None:
         """Answer a pop that reads no more with what it has: its messages are invisible already."""
         if run.count and not run.has_ended:
             self._finish(run)
 
-    def _take_messages(self, run: _Run, place: Place, offset: int, result: GetResult) -> None:
-        """Store the pop checkpoint of messages that were found, and add them to the answer."""
-        pop, kind = run.pop, run.places[0][0]
+    def _take_messages(self, run: Run, place: Place, offset: int, result: GetResult) -> bool:
+        """Store the pop checkpoint of messages that were found, and add them to the answer; return False if
+        that is done later, because another master stores it."""
+        pop, elsewhere = run.pop, self._parts.revive_log.elsewhere
         group, topic, queue_id = place
-        starts, offsets = message_places(result.body)
         if not run.peeks:
+            _, offsets = message_places(result.body)
             key = PopKey(topic, group, queue_id, offset, run.pop_ms, self._parts.broker_name)
             checkpoint = PopCheckpoint(key, pop.invisible_ms, tuple(found - offset for found in offsets))
+            if elsewhere is not None:
+                self._reading.add(place)
+                pop.channel.hold()
+                run.is_storing = True
+                if run.parked is not None:
+                    self._read_on[run.parked] = run
+                stored = partial(self._stored_elsewhere, run, place, offset, result)
+                elsewhere.put_checkpoint(checkpoint, run.revive_queue, stored)
+                return False
             put = self._parts.revive_log.put_checkpoint(
-                checkpoint,
-                run.revive_queue,
-                result.next_offset,
-                client=pop.client,
+                checkpoint, run.revive_queue, result.next_offset, client=pop.client
             )
             if not put.ok:
                 run.refused = put.status
-                return
+                return True
             self._parts.pop_positions.move(place, result.next_offset, put.log_offset, put.log_end)
             run.log_end = max(run.log_end, put.log_end)
+        self._add_messages(run, place, offset, result)
+        return True
+
+    def _stored_elsewhere(
+        self, run: Run, place: Place, offset: int, result: GetResult, status: PutStatus
+    ) -> None:
+        """Take messages whose pop checkpoint another master has stored, or not, and go on."""
+        parts, channel = self._parts, run.pop.channel
+        run.is_storing = False
+        self._reading.discard(place)
+        channel.release()
+        if status is not PutStatus.PUT_OK:
+            run.refused = status
+            run.places.clear()
+        elif may_read(parts, run.pop):
+            if parts.pop_positions.next_offset(*place) == offset:  # else it was set meanwhile
+                parts.pop_positions.skip(place, result.next_offset)
+            self._add_messages(run, place, offset, result)
+            self._next_place(run)
+        self._wake_place(place)
+        if not self._is_over(run):
+            self._advance(run)
+        elif run.count:
+            self._finish_early(run)
+        elif not channel.closed:  # its time ended meanwhile
+            end = self._answer_nothing if run.refused is None else self._answer_refused
+            end(run)
+
+    def _add_messages(self, run: Run, place: Place, offset: int, result: GetResult) -> None:
+        """Add messages to the answer, those of a retry topic as of their topic."""
+        pop, kind, queue_id = run.pop, run.places[0][0], place[2]
+        _, offsets = message_places(result.body)
         body = result.body
         if kind != NORMAL and not run.peeks:
             receipt = Receipt(
@@ -322,15 +336,10 @@ class Pops:
                 self._parts.broker_name,
                 queue_id,
             )
-            body = b"".join(
-                [
-                    as_of_topic(body[start : start + size], pop.topic, receipt._replace(offset=found))
-                    for (start, size), found in zip(starts, offsets, strict=True)
-                ]
-            )
+            body = all_of_topic(body, pop.topic, receipt)
         self._add(run, place, QueueOffsets(kind, queue_id, offset, offsets), body, result)
 
-    def _take_in_order(self, run: _Run, place: Place, offset: int, result: GetResult) -> None:
+    def _take_in_order(self, run: Run, place: Place, offset: int, result: GetResult) -> None:
         """Block the queue for the group, and add the messages that were found to the answer, without those
         that were acknowledged after one that was not."""
         pop, ordered = run.pop, self._parts.ordered
@@ -358,7 +367,7 @@ class Pops:
         )
         self._add(run, place, QueueOffsets(NORMAL, place[2], offset, wanted), body, result)
 
-    def _add(self, run: _Run, place: Place, found: QueueOffsets, body: bytes, result: GetResult) -> None:
+    def _add(self, run: Run, place: Place, found: QueueOffsets, body: bytes, result: GetResult) -> None:
         """Add messages of one queue to the answer."""
         run.found.append(found)
         run.bodies.append(body)
@@ -372,7 +381,7 @@ class Pops:
 
     # Answers
 
-    def _finish(self, run: _Run) -> None:
+    def _finish(self, run: Run) -> None:
         for kind, queue_id in run.places:  # those that were not read
             topic = topic_of(run.pop.topic, run.pop.group, kind)
             at = self._parts.pop_positions.next_offset(run.pop.group, topic, queue_id) or 0
@@ -384,7 +393,7 @@ class Pops:
                 run.pop.on_found(run.size)
             self._store.confirmation.when_confirmed(run.log_end, partial(self._answer_found, run))
         elif run.refused is not None:
-            self._answer_refused(run, run.refused)
+            self._answer_refused(run)
         elif run.no_room is not None:
             self._end(run)
             run.pop.answer(PopResult(PopEnd.NO_ROOM, text=run.no_room))
@@ -395,12 +404,12 @@ class Pops:
         else:
             run.parked.is_reading = False
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: Run) -> None:
         if run.parked is not None:
             self._read_on.pop(run.parked, None)
             self._parts.parked_pops.remove(run.parked)
 
-    def _wait(self, run: _Run) -> None:
+    def _wait(self, run: Run) -> None:
         """Park a pop that found nothing."""
         pop = run.pop
         if pop.deadline_ms <= self._parts.clock():
@@ -408,35 +417,25 @@ class Pops:
         elif not pop.channel.closed and not self._park(pop):
             self._answer_nothing(run, PopEnd.FULL)
 
-    def _answer_found(self, run: _Run, status: PutStatus) -> None:
+    def _answer_found(self, run: Run, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
-            self._answer_refused(run, status)  # the messages come again when their time is over
+            run.refused = status
+            self._answer_refused(run)  # the messages come again when their time is over
             return
-        run.pop.answer(self._result(run, PopEnd.FOUND))
+        run.pop.answer(run.result(PopEnd.FOUND))
         if run.rest:
             self.waiting.wake([run.pop.line, (*run.pop.line[:2], ALL_QUEUES)])
 
-    def _answer_refused(self, run: _Run, status: PutStatus) -> None:
+    def _answer_refused(self, run: Run) -> None:
         """Answer a pop whose pop checkpoint is not stored, or not known to be synced."""
+        status = run.refused or PutStatus.UNKNOWN_ERROR
         self._end(run)
         self._parts.statistics.refuse(status.name, who=run.pop.channel.remote, said=not_stored(status)[1])
-        run.pop.answer(self._result(run, PopEnd.NOT_STORED)._replace(put=status))
+        run.pop.answer(run.result(PopEnd.NOT_STORED)._replace(put=status))
 
-    def _answer_nothing(self, run: _Run, end: PopEnd = PopEnd.NOTHING) -> None:
+    def _answer_nothing(self, run: Run, end: PopEnd = PopEnd.NOTHING) -> None:
         self._end(run)
-        run.pop.answer(self._result(run, end))
-
-    def _result(self, run: _Run, end: PopEnd) -> PopResult:
-        return PopResult(
-            end,
-            run.pop_ms,
-            run.pop.invisible_ms,
-            run.revive_queue,
-            run.rest,
-            run.found,
-            run.bodies,
-            counts=run.counts if run.pop.is_order else None,
-        )
+        run.pop.answer(run.result(end))
 
     # Waiting
 
@@ -465,7 +464,8 @@ class Pops:
         none."""
         pop = parked.request
         if (run := self._read_on.get(parked)) is not None:
-            self._finish_early(run)
+            if not run.is_storing:
+                self._finish_early(run)
             return
         if pop.is_question:
             pop.answer(PopResult(PopEnd.NOTHING))

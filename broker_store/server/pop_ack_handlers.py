@@ -77,7 +77,7 @@ class PopAckHandlers:
         refusal: Refusal | None = None
         async for entries in in_turns(ready, PUTS_AT_ONCE):
             for ack, offsets in entries:
-                put, unknown = self._acks.put_batch(ack, offsets)
+                put, unknown = await self._acks.put_batch(ack, offsets)
                 if put is not None and not put.ok:
                     return self._refused(command, channel, put.status)
                 if unknown:  # the others count, as with Apache's broker

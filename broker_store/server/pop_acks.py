@@ -3,12 +3,14 @@ sections 5 and 8). Both are records of the revive log, or of the log of pops in 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker_store.broker.pop.in_flight import Left
 from broker_store.broker.pop.ordered import Changed
 from broker_store.broker.pop.positions import Place
+from broker_store.broker.pop.revive_log import RecordsElsewhere
 from broker_store.formats.names import check_group, popped_topic
 from broker_store.formats.pop_records import PopCheckpoint, PopKey
 from broker_store.messages import PutResult, PutStatus
@@ -17,15 +19,17 @@ from broker_store.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, Receipt, top
 from broker_store.server.ack_group import AckTarget
 from broker_store.server.handler import Refusal, no_group, no_queue, no_topic
 from broker_store.server.parts import BrokerParts
-from broker_store.server.pop_checks import check_invisible_time, internal_topic
+from broker_store.server.pop_checks import check_invisible_time, check_order, internal_topic
 from broker_store.server.send_group import ANSWERS
 
 
 def not_stored(status: PutStatus) -> tuple[int, str]:
     """Return the code and the text of an answer when a record of the revive log was not stored, or is not
     known to be synced."""
-    code, _ = ANSWERS.get(status, (ResponseCode.SYSTEM_ERROR, None))
-    return code, f"the record of this request in the revive log is not stored: {status.name}"
+    code, why = ANSWERS.get(status, (ResponseCode.SYSTEM_ERROR, None))
+    if status is not PutStatus.PUT_TO_REMOTE_BROKER_FAIL:
+        why = status.name
+    return code, f"the record of this request in the revive log is not stored: {why}"
 
 
 def not_given(place: Place, offsets: Sequence[int]) -> Refusal:
@@ -90,16 +94,30 @@ class PopAcks:
         self._check_queue(topic, ack.group, ack.queue_id, remote)
         self._check_revive_queue(ack.revive_queue)
         self.check_group(ack.group)
-        if ack.revive_queue != ORDER_REVIVE_QUEUE:
+        if ack.revive_queue == ORDER_REVIVE_QUEUE:
+            check_order(self._parts)
+        else:
             self._check_invisible_time(self._target_of(ack), ack.invisible_ms)
         reads = self._parts.store.reads
         low, high = reads.min_offset(topic, ack.queue_id), reads.max_offset(topic, ack.queue_id)
         offsets = [ack.start_offset + diff for diff in ack.diffs]
         return [offset for offset in offsets if low <= offset <= high]
 
-    def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> Changed:
-        """Store that messages of one pop checkpoint, or of one pop in order, were consumed."""
-        return self._parts.acks.put(self._target_of(ack), offsets)
+    async def put_batch(self, ack: BatchAck, offsets: Sequence[int]) -> Changed:
+        """Store that messages of one pop checkpoint, or of one pop in order, were consumed. What goes
+        elsewhere is stored when this returns."""
+        target, revive_log = self._target_of(ack), self._parts.revive_log
+        elsewhere = of_slave = revive_log.elsewhere
+        put = Changed(None, [])
+        if elsewhere is None:
+            of_slave = revive_log.of_slave(target.key)
+            put = self._parts.acks.put(target, offsets)
+        if of_slave is None or (put.put is not None and not put.put.ok):
+            return put
+        stored: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        of_slave.put_ack(target.key, offsets, target.revive_queue, target.due_ms, stored.set_result)
+        status = await stored
+        return put if elsewhere is None else Changed(PutResult(status), [])
 
     def _target_of(self, ack: BatchAck) -> AckTarget:
         topic = topic_of(ack.topic, ack.group, ack.kind)
@@ -136,6 +154,11 @@ class PopAcks:
         )
         checkpoint = PopCheckpoint(key, invisible_ms, (0,))
         old = popped.target
+        if parts.revive_log.elsewhere is not None:
+            self._change_elsewhere(
+                parts.revive_log.elsewhere, checkpoint, old, lambda status: done(status, changed)
+            )
+            return changed
         put = parts.revive_log.put_checkpoint(checkpoint, receipt.revive_queue, changed=old.key)
         if put.ok:
             put = parts.revive_log.put_ack(
@@ -143,6 +166,24 @@ class PopAcks:
             )
         self._when_confirmed(put, lambda status: done(status, changed))
         return changed
+
+    def _change_elsewhere(
+        self,
+        elsewhere: RecordsElsewhere,
+        checkpoint: PopCheckpoint,
+        old: AckTarget,
+        done: Callable[[PutStatus], None],
+    ) -> None:
+        """Store the records of a changed invisible time at another master, the acknowledgement last."""
+        offset = checkpoint.key.start_offset
+
+        def stored(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK:
+                done(status)
+            else:
+                elsewhere.put_ack(old.key, [offset], old.revive_queue, old.due_ms, done)
+
+        elsewhere.put_checkpoint(checkpoint, old.revive_queue, stored, changed=old.key)
 
     def _change_in_order(
         self, popped: Popped, invisible_ms: int, done: Callable[[PutStatus, Receipt], None]
@@ -184,6 +225,8 @@ class PopAcks:
         if receipt.is_order:
             return not parts.ordered.is_invisible(popped.place, popped.offset, receipt.pop_ms)
         in_flight, key = parts.revive_log.in_flight, popped.target.key
+        if parts.revive_log.elsewhere is not None:
+            return parts.revive_log.elsewhere.is_over(key, popped.offset)
         return (
             not in_flight.is_invisible(key, popped.offset, receipt.revive_queue)
             and parts.revive.backlog_is_read
@@ -196,6 +239,8 @@ class PopAcks:
         receipt = popped.receipt
         self._check_queue(popped.topic, popped.group, popped.queue_id, remote)
         self._check_revive_queue(receipt.revive_queue)
+        if receipt.is_order:
+            check_order(self._parts)
         self.check_broker(receipt.broker_name)
         self._check_offset(popped.topic, popped.queue_id, popped.offset, is_after=is_after)
         self.check_group(popped.group)

@@ -46,6 +46,16 @@ def internal_topic(topic: str) -> Refusal:
     )
 
 
+def check_order(parts: BrokerParts) -> None:
+    """Raise Refusal at a slave: the states of queues that are popped in order are records of its master."""
+    if parts.replication.is_slave:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            "pops in order wait for the master: its slave has no state of their queues",
+            "slave",
+        )
+
+
 def check_invisible_time(parts: BrokerParts, invisible_ms: int, *, least: int) -> None:
     """Raise Refusal for an invisible time that is not `least` to the longest time of the timer."""
     limit_ms = parts.settings.timer_max_delay_sec * 1000
@@ -121,8 +131,12 @@ def _check(
             f"the broker[{settings.broker_ip1}] pop message is forbidden because timerWheelEnable is false",
             "timer wheel",
         )
-    if parts.store_settings.broker_role == "SLAVE":
-        raise Refusal(ResponseCode.SYSTEM_ERROR, "a slave gives no messages to pops", "slave")
+    if parts.replication.is_slave and parts.revive_log.elsewhere is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            "a slave gives messages to pops only while it acts for its master, with enableRemoteEscape=true",
+            "slave",
+        )
     config = parts.topics.get(header.topic)
     if config is None:
         check_topic(header.topic)
@@ -150,6 +164,9 @@ def _check(
             f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
             "permission",
         )
+    is_order = bool(getattr(header, "order", None))
+    if is_order:
+        check_order(parts)
     attempt_id = getattr(header, "attempt_id", None)
     if attempt_id is not None and len(attempt_id) > MAX_ATTEMPT_ID:
         raise Refusal(
@@ -176,7 +193,7 @@ def _check(
         tag_codes,
         message_filter,
         parts.clients.name_of(cause[1], group.name),
-        bool(getattr(header, "order", None)),
+        is_order,
         attempt_id,
     )
 

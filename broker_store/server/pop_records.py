@@ -21,6 +21,17 @@ def message_places(body: bytes) -> tuple[list[tuple[int, int]], list[int]]:
     return starts, offsets
 
 
+def all_of_topic(body: bytes, topic: str, receipt: Receipt) -> bytes:
+    """Return the records of a retry topic as those of its normal topic, each with its receipt."""
+    starts, offsets = message_places(body)
+    return b"".join(
+        [
+            as_of_topic(body[start : start + size], topic, receipt._replace(offset=found))
+            for (start, size), found in zip(starts, offsets, strict=True)
+        ]
+    )
+
+
 def as_of_topic(raw: bytes, topic: str, receipt: Receipt) -> bytes:
     """Return a record of a retry topic as one of its normal topic, with its receipt, as clients expect it."""
     stored = record.decode(raw, check_crc=False)

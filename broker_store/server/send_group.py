@@ -80,6 +80,10 @@ ANSWERS: dict[PutStatus, tuple[int, str | None]] = {
     PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
     PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"),
+    PutStatus.PUT_TO_REMOTE_BROKER_FAIL: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "no other master of the cluster has stored it",
+    ),
     PutStatus.WAITED_TOO_LONG: (ResponseCode.SYSTEM_BUSY, flow.WAITED),
     PutStatus.PAGE_CACHE_BUSY_WAITED: (ResponseCode.SYSTEM_BUSY, flow.PAGE_CACHE_BUSY_WAITED),
 }

@@ -31,12 +31,12 @@ class Given:
 class PopClient:
     """One connection to a broker."""
 
-    def __init__(self, channel: Channel, group: str, topic: str):
-        self._channel, self._group, self._topic = channel, group, topic
+    def __init__(self, channel: Channel, group: str, topic: str, broker: str = "broker-a"):
+        self._channel, self._group, self._topic, self._broker = channel, group, topic, broker
 
     @classmethod
-    async def connect(cls, port: int, group: str, topic: str) -> PopClient:
-        return cls(await connect("127.0.0.1", port, 5), group, topic)
+    async def connect(cls, port: int, group: str, topic: str, broker: str = "broker-a") -> PopClient:
+        return cls(await connect("127.0.0.1", port, 5), group, topic, broker)
 
     def close(self) -> None:
         self._channel.close()
@@ -84,7 +84,7 @@ class PopClient:
             if text is None:
                 receipt = Receipt(
                     starts[0, stored.queue_id], pop_ms, int(fields["invisibleTime"]),
-                    int(fields["reviveQid"]), 0, "broker-a", stored.queue_id, stored.queue_offset,
+                    int(fields["reviveQid"]), 0, self._broker, stored.queue_id, stored.queue_offset,
                 )  # fmt: skip
                 text = write_receipt(receipt)
             topic = topic_of(self._topic, self._group, int(text.split(" ")[4]))
@@ -114,7 +114,7 @@ class PopClient:
             int((answer.fields or {})[name]) for name in ("popTime", "invisibleTime", "reviveQid")
         )
         receipt = read_receipt(given.receipt)._replace(
-            pop_ms=pop_ms, invisible_ms=changed_ms, revive_queue=queue
+            start_offset=given.offset, pop_ms=pop_ms, invisible_ms=changed_ms, revive_queue=queue
         )
         return replace(given, receipt=write_receipt(receipt), pop_ms=pop_ms, visible_ms=pop_ms + changed_ms)
 

@@ -22,7 +22,7 @@ from broker_store.server.channel import connect
 from tests.replication.test_pair import Pair, has_all
 from tests.support.pop_calls import bodies, pop_fields, receipts
 from tests.support.ports import free_port, server_ports
-from tests.support.waits import until
+from tests.support.waits import LIMIT_S, until
 
 ACTS = {
     "enableSlaveActingMaster": "true",
@@ -83,11 +83,11 @@ async def route_of(group, topic):
     return await group.admin(lambda admin: admin.route(topic))
 
 
-async def ask(broker, code, fields):
+async def ask(broker, code, fields, body=b""):
     channel = await connect("127.0.0.1", broker.parts.endpoint.store_host[1], 3)
     try:
         return await channel.request(
-            Command.request(int(code), {name: str(value) for name, value in fields.items()}), 3
+            Command.request(int(code), {name: str(value) for name, value in fields.items()}, body), LIMIT_S
         )
     finally:
         channel.close()

@@ -327,6 +327,10 @@ class InFlight:
         pop = self._pop_of(key)
         return pop is not None and pop.revive_queue == revive_queue and offset in pop.offsets()
 
+    def is_known(self, key: PopKey) -> bool:
+        """Return whether a pop with invisible messages is known."""
+        return self._pop_of(key) is not None
+
     def invisible_ms(self, key: PopKey) -> int | None:
         """Return the invisible time of a pop with invisible messages; None if it is not known."""
         pop = self._pop_of(key)

@@ -14,7 +14,7 @@ before its time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -163,14 +163,57 @@ class PopPositions:
         pops in order. `exists` returns whether there is a topic of a name.
         """
         begin = self._offsets.pops_included
+        found = self._find(topic, queues, order_topic, begin)
+        if begin is not None and begin > self._store.log.wrote:
+            # A power cut took the end of the log: what comes there now is not included.
+            self._offsets.pops_included, self._offsets.dirty = self._store.log.wrote, True
+        self._is_used = begin is not None or bool(found)
+        moved = 0
+        for place, _, offset, is_exact in found.values():
+            before = self._offsets.query(*place)
+            if exists(place[1]) and (before is None or before < offset or is_exact and before != offset):
+                self._offsets.commit(*place, offset)
+                moved += 1
+        return moved
+
+    def popped_by_master(
+        self, topic: str, queues: int, is_stopped: Callable[[], bool]
+    ) -> list[tuple[Place, int]]:
+        """Return where the newest pops of the master of this slave leave its positions: queues and offsets.
+        Any thread but the loop's. `topic` is the revive log."""
+        found = self._find(topic, queues, None, self._offsets.pops_included, is_stopped)
+        return [(place, offset) for place, _, offset, _ in found.values()]
+
+    def move_on(self, moves: Iterable[tuple[Place, int]], exists: Callable[[str], bool]) -> int:
+        """Commit offsets that are after those of their groups; return how many. Raises
+        TooManyOffsetsError."""
+        moved = 0
+        for place, offset in moves:
+            if exists(place[1]) and (self._offsets.query(*place) or 0) < offset:
+                self._offsets.commit(*place, offset)
+                moved += 1
+        return moved
+
+    def _find(
+        self,
+        topic: str,
+        queues: int,
+        order_topic: str | None,
+        begin: int | None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[Place, _Found]:
+        """Return what the newest record of a pop of each queue states, of those at or after `begin` in the
+        log."""
         skipped = SkippedPopRecords(self._store, TOO_EARLY)
         found: dict[Place, _Found] = {}
         for queue_topic, queue_id in [
             (TIMER_TOPIC, 0),
             *((topic, queue_id) for queue_id in range(queues)),
-            (order_topic, 0),
+            *(() if order_topic is None else ((order_topic, 0),)),
         ]:
             for stored in self._records(queue_topic, queue_id, begin):
+                if is_stopped():
+                    return {}
                 try:
                     move = (
                         _next_in_order(stored)
@@ -184,17 +227,7 @@ class PopPositions:
                     continue  # also what is of a topic or group that was deleted later
                 if move.place not in found or found[move.place].log_offset < move.log_offset:
                     found[move.place] = move
-        if begin is not None and begin > self._store.log.wrote:
-            # A power cut took the end of the log: what comes there now is not included.
-            self._offsets.pops_included, self._offsets.dirty = self._store.log.wrote, True
-        self._is_used = begin is not None or bool(found)
-        moved = 0
-        for place, _, offset, is_exact in found.values():
-            before = self._offsets.query(*place)
-            if exists(place[1]) and (before is None or before < offset or is_exact and before != offset):
-                self._offsets.commit(*place, offset)
-                moved += 1
-        return moved
+        return found
 
     def _records(self, topic: str, queue_id: int, begin: int | None) -> Iterator[record.StoredMessage]:
         """Return the records of a queue at or after a log offset, in order.
