@@ -62,7 +62,11 @@ def is_stored_topic(name: str) -> bool:
 
 
 def check_group(name: str) -> str:
-    """Return `name` if it may be a producer or consumer group. Raises NameError_ with Apache's sentence."""
+    """Return `name` if it may be a producer or consumer group. Raises NameError_ with Apache's sentence.
+
+    As in Apache's validateGroup, a name may begin as that of a retry topic: %RETRY%mine is another group than
+    mine. With access control it needs the rights on mine (access/resources.py).
+    """
     return _check("group", name, MAX_GROUP)
 
 

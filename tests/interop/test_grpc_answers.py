@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from broker_store.client import Admin, Producer
+from broker_store.client import Admin, Producer, PushConsumer
 from broker_store.protocol.grpc.v2 import service_pb2 as s
 from broker_store.protocol.grpc.v2.definition_pb2 import (
     Address,
@@ -90,7 +90,7 @@ def prepared(broker):
     async def prepare():
         async with Admin(broker.nameserver) as admin:
             await admin.create_topic("Orders", read_queues=1, write_queues=1)
-            for group in ("readers", "others", "fields"):
+            for group in ("readers", "others", "fields", "%RETRY%mine"):
                 await admin.create_group(group)
         async with Producer(broker.nameserver) as producer:
             for number in range(10):
@@ -223,6 +223,7 @@ SETTINGS = {
     "simple consumer": settings_of(ClientType.SIMPLE_CONSUMER),
     "blank group": settings_of(group=Resource(name="")),
     "bad group": settings_of(group=Resource(name="a b")),
+    "group named as a retry topic": settings_of(group=Resource(name="%RETRY%mine")),
     "system group": settings_of(group=Resource(name="CID_RMQ_SYS_X")),
     "bad tags": settings_of(expression="||"),
     "neither": Settings(client_type=ClientType.PUSH_CONSUMER),
@@ -262,6 +263,27 @@ def test_settings_are_answered_as_apaches_proxy_does(both, settings):
             found.append(answer)
     ours, theirs = found
     assert ours == theirs
+
+
+@pytest.mark.parametrize("group", ["%RETRY%his", "%DLQ%his"])
+def test_a_group_may_be_named_as_a_topic_of_retries_as_at_apaches_broker(both, group):
+    """Apache's validateGroup looks at characters and length alone."""
+
+    async def made_and_read(broker):
+        async with Admin(broker.nameserver) as admin:
+            await admin.create_group(group, retryMaxTimes=2)
+            (address,) = (await admin.cluster_info()).brokers["broker-a"].addresses.values()
+            config = (await admin.group_configs(address))[group]
+        async with PushConsumer(group, broker.nameserver, consume_from="first").subscribe("Orders") as reader:
+            found = []
+            async for message in reader:
+                found.append(message.body)
+                if len(found) == 10:
+                    break
+        return config["retryMaxTimes"], sorted(found)
+
+    ours, theirs = (asyncio.run(made_and_read(broker)) for broker in both)
+    assert ours == theirs == (2, [b"%d" % number for number in range(10)])
 
 
 @pytest.mark.parametrize("name", ["Heartbeat", "NotifyClientTermination"])

@@ -527,6 +527,22 @@ async def test_the_type_of_messages_of_a_topic_is_set_and_changed(cluster, proce
     assert cluster.topics.detail("plain").message_type == "TRANSACTION"
 
 
+async def test_a_group_may_be_named_as_a_retry_topic(cluster):
+    """As at Apache's broker, whose validateGroup looks at characters and length alone
+    (tests/interop/test_grpc_answers.py)."""
+    usual = {
+        "consume_enable": True,
+        "broadcast": True,
+        "orderly": False,
+        "retry_queues": 1,
+        "retry_max_times": 16,
+    }
+    cluster.groups.create("%RETRY%mine", **usual)
+    assert cluster.groups.detail("%RETRY%mine").name == "%RETRY%mine"
+    with pytest.raises(NameError_):
+        cluster.groups.create("%RETRY%mi ne", **usual)
+
+
 async def test_lag_is_counted_where_a_group_has_a_position_and_unknown_elsewhere(cluster):
     await _fill(cluster)
     parts = cluster._host.process.parts
