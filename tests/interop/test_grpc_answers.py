@@ -267,7 +267,7 @@ def test_settings_are_answered_as_apaches_proxy_does(both, settings):
 
 @pytest.mark.parametrize("group", ["%RETRY%his", "%DLQ%his"])
 def test_a_group_may_be_named_as_a_topic_of_retries_as_at_apaches_broker(both, group):
-    """Apache's validateGroup looks at characters and length alone."""
+    """Apache's validateGroup checks characters and length alone."""
 
     async def made_and_read(broker):
         async with Admin(broker.nameserver) as admin:

@@ -528,7 +528,7 @@ async def test_the_type_of_messages_of_a_topic_is_set_and_changed(cluster, proce
 
 
 async def test_a_group_may_be_named_as_a_retry_topic(cluster):
-    """As at Apache's broker, whose validateGroup looks at characters and length alone
+    """As at Apache's broker, whose validateGroup checks characters and length alone
     (tests/interop/test_grpc_answers.py)."""
     usual = {
         "consume_enable": True,
