@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from contextlib import AsyncExitStack
+from itertools import pairwise
 
 import pytest
 
@@ -378,6 +379,9 @@ def leader(brokers):
     return asyncio.run(asking())
 
 
+LAST_ANSWERS_MS = 100  # in which a client still reads answers of a broker that was killed
+
+
 @pytest.mark.parametrize(
     ("kills", "kinds", "controllers"),
     [(2, (OURS, OURS), 1), pytest.param(20, (OURS, OURS, APACHE), 3, marks=pytest.mark.proof)],
@@ -393,20 +397,19 @@ def test_a_producer_of_apache_lives_through_failovers_and_loses_nothing(
     producer = java.start(
         "send", topics="Copied", until="eof", threads=4, size=300, send_timeout=2_000, routes_ms=2_000
     )
-    waits = []
+    kills_ms = []
 
-    def more(count=50):
-        seen = len(producer.lines)
-        producer.until(lambda lines: sum("offset" in line for line in lines[seen:]) >= count, LIMIT_S)
+    def more(since_ms, count=50):
+        """Wait for so many acknowledgements after `since_ms`."""
+        producer.until(lambda lines: len(lines) > count and lines[-count].get("at_ms", 0) > since_ms, LIMIT_S)
 
     try:
         for _ in range(kills):
-            more()
+            more(time.time() * 1000)
             victim = brokers.master()
             victim.kill9()
-            killed = time.monotonic()
-            more()
-            waits.append(time.monotonic() - killed)
+            kills_ms.append(time.time() * 1000)
+            more(kills_ms[-1] + LAST_ANSWERS_MS)
             victim.start()
             until(lambda: in_sync(brokers) == len(kinds), "it did not come into sync")
         sent = [line for line in producer.finish(LIMIT_S) if line.get("status") == "SEND_OK"]
@@ -414,6 +417,16 @@ def test_a_producer_of_apache_lives_through_failovers_and_loses_nothing(
     finally:
         producer.kill()
     assert len({place(line) for line in sent}) == len(sent) > 50, "an offset was acknowledged twice"
+    times_ms = sorted(line["at_ms"] for line in sent)
+    waits = [
+        max(
+            after - before
+            for before, after in pairwise(times_ms)
+            if killed_ms - 1_000 < before < killed_ms + LAST_ANSWERS_MS
+        )
+        / 1000
+        for killed_ms in kills_ms
+    ]
     for line in sent:
         assert stored[place(line)]["key"] == line["key"]
     with capsys.disabled():

@@ -130,7 +130,7 @@ public class Interop {
             Message message = sent.get(j);
             Json.print("topic", message.getTopic(), "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset() + j,
                 "id", ids[j], "offset_id", j < offsetIds.length ? offsetIds[j] : null, "key", message.getKeys(), "tag", message.getTags(),
-                "status", result.getSendStatus().name(), "broker", result.getMessageQueue().getBrokerName(), "handle", Compat.recallHandle(result));
+                "status", result.getSendStatus().name(), "broker", result.getMessageQueue().getBrokerName(), "handle", Compat.recallHandle(result), "at_ms", System.currentTimeMillis());
         }
     }
 
