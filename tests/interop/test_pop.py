@@ -1,7 +1,11 @@
 """Java's push consumer in pop mode, against a running broker. Clients of 4.9 have no pop."""
 
 import asyncio
+import itertools
 import time
+from functools import partial
+
+import pytest
 
 from broker_store.client import Admin
 from tests.interop import clients
@@ -17,6 +21,28 @@ def set_up(java, *topics: str, group: str, share: int = 0) -> None:
     assert not [answer for answer in answers if "error" in answer]
 
 
+def set_share(java, topic: str, group: str, queues: int, share: int) -> None:
+    """Make a topic, and have a group pop it by Apache's mqadmin, each queue by `share` further clients."""
+    java.admin(f"create_topic\t{topic}\t{queues}\t{queues}\t6")
+    tool = java.start("mqadmin")
+    words = ["-n", java.nameserver, "-c", "DefaultCluster", "-t", topic, "-g", group, "-m", "POP"]
+    tool.say("\t".join(["setConsumeMode", *words, "-q", str(share)]) + "\n")
+    (answer,) = [line["text"] for line in tool.finish(90) if "command" in line]
+    assert "success" in answer
+
+
+def have(wanted: set[str], lines: list[dict]) -> bool:
+    return wanted <= {line.get("key") for line in lines}
+
+
+def queues_by_consumer(consumers, run: str) -> list[set[int]]:
+    """Return for each consumer the queues of which it got messages of a run."""
+    return [
+        {line["queue"] for line in consumer.seen() if line.get("key", "").startswith(f"{run}key")}
+        for consumer in consumers
+    ]
+
+
 def lags_of(broker, group: str, topic: str) -> list[int]:
     async def ask():
         async with Admin(broker.nameserver) as admin:
@@ -24,6 +50,15 @@ def lags_of(broker, group: str, topic: str) -> list[int]:
             return [at.broker_offset - at.consumer_offset for at in stats.values()]
 
     return asyncio.run(ask())
+
+
+def left_over(broker, group: str, topic: str) -> int:
+    """Return the lag of a group when it is 0, or in 5 s: an offset is committed when its pop checkpoint is
+    synced."""
+    until = time.monotonic() + 5
+    while (lag := sum(lags_of(broker, group, topic))) and time.monotonic() < until:
+        time.sleep(0.2)
+    return lag
 
 
 def test_two_consumers_pop_each_message_once(java_5, broker):
@@ -43,7 +78,57 @@ def test_two_consumers_pop_each_message_once(java_5, broker):
             consumer.kill()
     assert len(received) == len(wanted) == MESSAGES
     assert {line["topic"] for line in received} == {topic} and {line["reconsume"] for line in received} == {0}
-    assert sum(lags_of(broker, group, topic)) == 0
+    assert left_over(broker, group, topic) == 0
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_consumers_share_one_queue(count, java_5, broker):
+    """Two of a group get all queues, since the share is their number - 1. Of three each gets the one queue."""
+    topic, group = names(java_5, f"shared{count}", f"sharing{count}")
+    set_share(java_5, topic, group, queues=1, share=1)
+    consumers = [java_5.start("consume", group=group, topics=topic, pop=60_000) for _ in range(count)]
+    sender = None
+    try:
+        for consumer in consumers:
+            consumer.until_ready()
+        sender = java_5.start("send", topics=topic, until="eof", pause_ms=10)
+        clients.until_together(
+            consumers, lambda lines: all(queues == {0} for queues in queues_by_consumer(consumers, "r")), 90
+        )
+        sent = acknowledged([line for line in sender.finish() if "key" in line])
+        wanted = {line["key"] for line in sent}
+        clients.until_together(consumers, lambda lines: wanted <= {line.get("key") for line in lines}, 90)
+        received = [line for consumer in consumers for line in consumer.finish() if "topic" in line]
+    finally:
+        for program in [*consumers, *([sender] if sender else [])]:
+            program.kill()
+    assert len(received) == len(wanted) and {line["reconsume"] for line in received} == {0}
+    assert left_over(broker, group, topic) == 0
+
+
+@pytest.mark.takes(70)
+def test_a_share_of_the_clients_pops_each_queue(java_5):
+    """With three clients, three queues and a share of one each queue is popped by two clients, and each client
+    pops two queues. A client that was alone a moment ago pops all queues until it asks again."""
+    topic, group = names(java_5, "thirds", "sharing-thirds")
+    set_share(java_5, topic, group, queues=3, share=1)
+    consumers = [java_5.start("consume", group=group, topics=topic, pop=60_000) for _ in range(3)]
+    try:
+        for consumer in consumers:
+            consumer.until_ready()
+        until = time.monotonic() + 150
+        for number in itertools.count():
+            run = f"r{number}-"
+            sent = acknowledged(java_5.run("send", topics=topic, n=60, pause_ms=10, run=run))
+            wanted = {line["key"] for line in sent}
+            clients.until_together(consumers, partial(have, wanted), 90)
+            shares = queues_by_consumer(consumers, run)
+            if sorted(map(sorted, shares)) == [[0, 1], [0, 2], [1, 2]] or time.monotonic() > until:
+                break
+    finally:
+        for consumer in consumers:
+            consumer.kill()
+    assert sorted(map(sorted, shares)) == [[0, 1], [0, 2], [1, 2]]
 
 
 def test_what_a_consumer_fails_comes_again_by_its_new_invisible_time(java_5):
@@ -86,7 +171,7 @@ def test_an_orderly_listener_gets_each_message_once(java_5, broker):
     finally:
         consumer.kill()
     assert len(succeeded(lines)) == len(wanted)
-    assert sum(lags_of(broker, group, topic)) == 0
+    assert left_over(broker, group, topic) == 0
 
 
 def test_pops_in_order_by_javas_client(java_5, broker):
@@ -101,10 +186,7 @@ def test_pops_in_order_by_javas_client(java_5, broker):
         assert offsets == sorted(offsets)
     failed = [line for line in lines if line.get("failed")]
     assert failed and {line["reconsume"] for line in lines if "key" in line} >= {0, 1}
-    until = time.monotonic() + 5  # an offset is committed when its acknowledgement is synced
-    while sum(lags_of(broker, group, topic)) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert sum(lags_of(broker, group, topic)) == 0
+    assert left_over(broker, group, topic) == 0
 
 
 def test_tags_and_a_consumer_that_ends_in_between(java_5):

@@ -3,7 +3,7 @@
 //! send      topic= n= [run= size= groups= deliver_at=]    tls=true turns TLS on, for each command
 //! transact  topic= n= [run=]    halves: of each four one is committed, one rolled back, and two are left to the checks, which
 //!                               commit one of them; until standard input ends
-//! simple    group= topic= [expression= sql=true invisible_s=]    prints {"ready": true}, then a line for each message that it
+//! simple    group= topic= [expression= sql=true invisible_s= await_s=]    prints {"ready": true}, then a line for each message that it
 //!                               received and acknowledged, until standard input ends
 
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ async fn simple(endpoint: &str, options: Options) {
     consumer.set_consumer_group(options["group"].clone());
     consumer.set_topics(vec![options["topic"].clone()]);
     let mut client = client(endpoint, &options);
-    client.set_long_polling_timeout(Duration::from_secs(5));
+    client.set_long_polling_timeout(Duration::from_secs(number(&options, "await_s", 5) as u64));
     let mut consumer = SimpleConsumer::new(consumer, client).unwrap();
     consumer.start().await.unwrap();
     println!("{}", json!({"ready": true}));
