@@ -494,12 +494,16 @@ def test_the_unfinished_messages_of_a_long_request_are_counted():
     assert connection.kept == 0 and connection.unfinished_since() is None
 
 
-def fuzz_valid(seed: int, operations: int, functions) -> None:
+def fuzz_valid(seed: int, operations: int, functions) -> int:
     """A client does what it may at random, its bytes arrive in random pieces, and every request is
-    answered."""
+    answered. Return the number of its frames."""
     rng = random.Random(seed)
+    frames = 0
 
     def cut(data: bytes) -> list[bytes]:
+        nonlocal frames
+        if not data.startswith(PREFACE):
+            frames += len(scan_frames(data, len(data), 1 << 24)) // 4
         places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(4)))
         return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
 
@@ -557,6 +561,7 @@ def fuzz_valid(seed: int, operations: int, functions) -> None:
     assert client.answers == sent
     assert (connection.queued, connection.kept) == (0, 0)
     assert (connection._waiting, connection._opened) == ({}, {})
+    return frames
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -568,6 +573,14 @@ def test_random_requests_are_all_answered(seed):
 def test_many_random_requests_are_all_answered():
     for seed in range(1_000, 1_200):
         fuzz_valid(seed, 400, (PLAIN, COMPILED)[seed % 2])
+
+
+@pytest.mark.proof
+def test_the_requests_in_a_million_random_frames_of_h2_are_all_answered():
+    frames, seed = 0, 2_000
+    while frames < 1_000_000:
+        frames += fuzz_valid(seed, 400, (PLAIN, COMPILED)[seed % 2])
+        seed += 1
 
 
 def fuzz_bytes(seed: int, frames: int) -> None:
