@@ -66,6 +66,24 @@ async def test_messages_go_through_the_proxy_and_back_once(kind, broker, produce
     assert len(got) == MESSAGES * tries
 
 
+async def test_the_rust_client_sends_and_receives_through_the_proxy(broker, tmp_path):
+    """Its long polling timeout is the deadline of its call too. One of 5 s, as in other tests, the proxy refuses,
+    also with Apache's broker: it demands that 5 s are left."""
+    program = clients.grpc_program(clients.RUST_GRPC, broker.grpc, tmp_path)
+    await create(broker, "Rust")
+    sent = await asyncio.to_thread(program.run, "send", topic="Rust", n=20)
+    wanted = {line["key"] for line in sent}
+    consumer = program.start("simple", topic="Rust", group="readers-rust", await_s=15)
+    try:
+        await asyncio.to_thread(
+            consumer.until, lambda lines: wanted <= {line["key"] for line in lines if "key" in line}
+        )
+        lines = consumer.seen()
+    finally:
+        consumer.kill()
+    assert len(wanted) == 20 and len([line for line in lines if "key" in line]) == 20
+
+
 async def test_messages_are_consumed_in_order_through_the_proxy(broker, producer, tmp_path):
     """The proxy pops in order for such a group. Two consumers share it."""
     await create(broker, "Ordered", "FIFO")
