@@ -25,6 +25,8 @@ from broker_store.server.other_brokers import OtherBrokers
 log = logging.getLogger(__name__)
 
 ROUTE_KEPT_S = 5.0
+# Without a master. So many pops and acknowledgements are not as many requests for routes.
+NO_ROUTE_KEPT_S = 0.5
 # The message is stored
 _STORED = (
     ResponseCode.SUCCESS,
@@ -51,7 +53,8 @@ class EscapeBridge:
         self._places: dict[str, tuple[float, list[_Place]]] = {}  # topic: until when on the loop's clock
         self._turn = 0
         self.sent = self.failed = 0
-        self._said: str | None = None  # why sends fail, as it was logged last
+        self._said: dict[str, str] = {}  # why sends of a topic fail, as it was logged last
+        self._asking = asyncio.Lock()
 
     async def send(
         self, message: Message, group: str, popped: str | None = None, at: str | None = None
@@ -63,17 +66,20 @@ class EscapeBridge:
         and the records of one pop go to one queue: with `at` to one of the broker of that name, which has
         stored the pop checkpoint.
         """
+        topic = popped or message.topic
         try:
             broker = await self._send(message, group, popped, at)
         except (OSError, TimeoutError, BrokerStoreError) as error:
             self.failed += 1
             why = str(error) or type(error).__name__
-            if why != self._said:
+            if why != self._said.get(topic):
                 log.warning("a message of %s is not sent to another master: %s", message.topic, why)
-                self._said = why
+                if len(self._said) > 1_000:
+                    self._said.clear()
+                self._said[topic] = why
             return None
         self.sent += 1
-        self._said = None
+        self._said.pop(topic, None)
         return broker
 
     async def _send(self, message: Message, group: str, popped: str | None, at: str | None) -> str:
@@ -102,15 +108,24 @@ class EscapeBridge:
 
     async def _find(self, topic: str) -> list[_Place]:
         """Return the masters of other names that take messages of a topic."""
-        now_s = asyncio.get_running_loop().time()
-        until_s, places = self._places.get(topic, (0.0, []))
-        if now_s >= until_s or not places:
-            found = [_places(route, self._own_name) for route in await self._brokers.routes(topic)]
-            places = list(dict.fromkeys(place for some in found for place in some))
-            if len(self._places) > 10_000:
-                self._places.clear()
-            self._places[topic] = (now_s + ROUTE_KEPT_S, places)
+        places = self._known(topic)
+        if places is not None:
+            return places
+        async with self._asking:
+            places = self._known(topic)  # another send may have asked meanwhile
+            if places is None:
+                found = [_places(route, self._own_name) for route in await self._brokers.routes(topic)]
+                places = list(dict.fromkeys(place for some in found for place in some))
+                if len(self._places) > 10_000:
+                    self._places.clear()
+                kept_s = ROUTE_KEPT_S if places else NO_ROUTE_KEPT_S
+                self._places[topic] = (asyncio.get_running_loop().time() + kept_s, places)
         return places
+
+    def _known(self, topic: str) -> list[_Place] | None:
+        """Return what was found last, None if that is too old."""
+        until_s, places = self._places.get(topic, (0.0, []))
+        return places if asyncio.get_running_loop().time() < until_s else None
 
 
 def _places(route: TopicRoute, own_name: str) -> list[_Place]:

@@ -149,7 +149,10 @@ async def test_without_another_master_of_the_topic_no_message_is_given(group):
     assert "no other master of the cluster has stored it" in refused.remark
     assert slave.parts.offsets.query("CG", "Orders", 0) == 0 and not refused.body
     await group.create("Orders", group.other)
-    assert bodies(await pop(slave)) == [b"0", b"1", b"2"]
+    popped = refused
+    while popped.code == ResponseCode.SERVICE_NOT_AVAILABLE:  # the routes are asked for again soon
+        popped = await pop(slave)
+    assert bodies(popped) == [b"0", b"1", b"2"]
 
 
 async def test_without_remote_escape_a_slave_gives_no_messages(group):
