@@ -216,13 +216,16 @@ class Renewals:
             self._loop.call_soon(self._return_some)
 
     def _change(self, renewed: _Renewed, invisible_ms: int) -> bool:
-        """Give a message another invisible time; return whether that is stored."""
+        """Give a message another invisible time; return whether that is stored, or on its way."""
         failed: list[PutStatus] = []
 
         def changed(status: PutStatus, receipt: Receipt) -> None:
             if status is not PutStatus.PUT_OK:
                 failed.append(status)
                 self._failed(renewed, status.name)
+                if renewed.handle.receipt == receipt:  # it was on its way, to the disk or to another master
+                    renewed.handle = handle
+                    self._again_soon(renewed)
 
         handle = renewed.handle
         try:
@@ -234,6 +237,12 @@ class Renewals:
             return False
         renewed.handle = handle._replace(receipt=receipt)
         return True
+
+    def _again_soon(self, renewed: _Renewed) -> None:
+        """Attempt it again, if the message is still invisible by then."""
+        again_ms = self._parts.clock() + FAILURE_WAIT_MS
+        if not renewed.is_over and again_ms < renewed.handle.visible_ms:
+            self._schedule(renewed, again_ms)
 
     def _failed(self, renewed: _Renewed, why: str) -> None:
         self._log.write(

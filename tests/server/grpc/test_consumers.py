@@ -1138,6 +1138,45 @@ async def test_a_message_is_renewed_for_three_hours_and_comes_by_the_policy_of_i
     call.cancel()
 
 
+class Elsewhere:
+    """Another master, which answers later; `changed` has the pops whose messages it was to change."""
+
+    def __init__(self):
+        self.status, self.changed = PutStatus.PUT_TO_REMOTE_BROKER_FAIL, []
+
+    def put_checkpoint(self, checkpoint, queue_id, done, *, changed=None):
+        self.changed.append(changed)
+        asyncio.get_running_loop().call_soon(done, self.status)
+
+    def put_ack(self, key, offsets, queue_id, due_ms, done):
+        asyncio.get_running_loop().call_soon(done, self.status)
+
+    def is_over(self, key, offset):
+        return False
+
+
+async def test_a_renewal_that_another_master_does_not_store_is_attempted_again_for_the_same_pop(opened):
+    port = await opened()
+    call, _ = await connected(port)
+    port.put(b"one")
+    await received(port, auto_renew=True)
+    elsewhere = port.parts.revive_log.elsewhere = Elsewhere()
+    (renewed,) = renewals_of(port)._of_clients["client-1"].values()
+    given = renewed.handle
+    let_pass(port, 51_000)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(elsewhere.changed) == 1 and renewed.handle == given
+    elsewhere.status = PutStatus.PUT_OK
+    let_pass(port, 6_000)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    first, second = elsewhere.changed
+    assert first == second == given.popped.target.key
+    assert renewed.handle != given and len(renewals_of(port)) == 1
+    call.cancel()
+
+
 async def test_no_message_is_renewed_after_the_port_has_closed(opened):
     port = await opened()
     call, _ = await connected(port)
