@@ -344,6 +344,7 @@ _BUILDS: dict[int, _Build] = {
     R.QUERY_CONSUMER_OFFSET: _offset(SUB, GET),
     R.UPDATE_CONSUMER_OFFSET: _offset(SUB, UPDATE),
     R.UPDATE_AND_CREATE_TOPIC: _create_topic,
+    R.UPDATE_AND_CREATE_STATIC_TOPIC: _create_topic,
     R.UPDATE_AND_CREATE_TOPIC_LIST: _topics_in_body,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group_in_body,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _groups_in_body,

@@ -10,11 +10,13 @@ from broker_store.broker import (
     groups,
     offsets,
     property_filters,
+    static_topics,
     topics,
     transaction_metrics,
 )
 from broker_store.broker.pop import ordered, request_modes
 from broker_store.engine.config_files import ConfigReader
+from broker_store.formats.static_topics import read_file as read_static_topics
 from broker_store.formats.topics import SCHEDULE_TOPIC
 
 READERS = {
@@ -22,6 +24,12 @@ READERS = {
         topics.read_file,
         without="without it topics that have messages get the default settings, and others are not there",
         is_of_each_stop=True,
+    ),
+    # The .bak may make this broker the leader of a queue that has moved on.
+    static_topics.FILE_NAME: ConfigReader(
+        read_static_topics,
+        without="without it the offsets of static topics are those of other queues",
+        takes_backup=False,
     ),
     groups.FILE_NAME: ConfigReader(
         groups.read_file, without="without it settings of groups are the default", is_of_each_stop=True

@@ -234,8 +234,7 @@ class Topics:
     def put(self, config: TopicConfig) -> TopicConfig:
         """Create or replace a topic. Raises NameError_ for its name, TooManyTopicsError over the limit."""
         check_topic(config.name)
-        if config.name not in self._table:
-            self._check_room(config.name, self._max_topics)
+        self.check_room_for(config.name)
         self._take([config])
         self._changed([config])
         return config
@@ -364,6 +363,11 @@ class Topics:
         """True if clients may create a topic of this name. The trace topic is a system topic by name, but
         clients create it."""
         return not self.is_system(name) or name == self._trace_topic
+
+    def check_room_for(self, name: str) -> None:
+        """Raise TooManyTopicsError if `put` would, for a topic of this name."""
+        if name not in self._table:
+            self._check_room(name, self._max_topics)
 
     def _check_room(self, what: str, limit: int, new: int = 1) -> None:
         if len(self._table) + self._kept_room + new > limit:

@@ -2,6 +2,7 @@
 (docs/spec/namesrv.md sections 1 to 4).
 
     topics    topic -> broker name -> QueueData
+    mappings  static topic -> broker name -> MappingInfo, where `topics` has this broker
     brokers   broker name -> addresses by id, cluster
     clusters  cluster -> broker names
     live      (cluster, address) -> time of the last request, data version, channel
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 from broker_store.errors import PeerError
 from broker_store.excerpts import excerpt
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.formats.topics import PERM_READ_WRITE, PERM_WRITE
 from broker_store.protocol.registration_body import Registration
 from broker_store.protocol.route_bodies import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRoute
@@ -116,6 +118,7 @@ class Routes:
         self._delete_missing_topics = delete_missing_topics
         self._acting_masters = acting_masters
         self.topics: dict[str, dict[str, QueueData]] = {}
+        self.mappings: dict[str, dict[str, MappingInfo]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, dict[str, None]] = {}
         self.live: dict[tuple[str, str], LiveBroker] = {}
@@ -229,7 +232,22 @@ class Routes:
                         perm,
                         topic.topic_sys_flag,
                     )
+                    self._adopt_mapping(who.broker_name, topic.name, registration.mappings.get(topic.name))
             yield
+
+    def _adopt_mapping(self, broker_name: str, topic: str, info: MappingInfo | None) -> None:
+        """Take the mapping that a broker registers with a topic. None, or one that names another broker, ends
+        what it had registered."""
+        if info is not None and info.broker == broker_name:
+            self.mappings.setdefault(topic, {})[broker_name] = info
+        elif topic in self.mappings:
+            self._drop_mapping(topic, broker_name)
+
+    def _drop_mapping(self, topic: str, broker_name: str) -> None:
+        mappings = self.mappings.get(topic, {})
+        mappings.pop(broker_name, None)
+        if not mappings:
+            self.mappings.pop(topic, None)
 
     def _answer_for(self, who: Registrant) -> RegistrationAnswer:
         if who.broker_id == MASTER_ID:
@@ -292,6 +310,8 @@ class Routes:
                 queues = self.topics.get(topic, {})
                 for broker_name in broker_names:
                     queues.pop(broker_name, None)
+                    if topic in self.mappings:
+                        self._drop_mapping(topic, broker_name)
                 if not queues:
                     self.topics.pop(topic, None)
             yield
@@ -352,7 +372,10 @@ class Routes:
             return None
         if self._acting_masters and not topic.startswith(_MEMBERS_TOPIC):
             brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
-        return TopicRoute(kept, tuple(brokers))
+        if topic not in self.mappings:
+            return TopicRoute(kept, tuple(brokers))
+        mappings = {name: info for name, info in self.mappings[topic].items() if name in names}
+        return TopicRoute(kept, tuple(brokers), mappings=mappings)
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(dict(self.brokers), {name: list(names) for name, names in self.clusters.items()})
@@ -407,6 +430,7 @@ class Routes:
         """Delete a topic from the routes of all brokers, or of those of one cluster."""
         if cluster is None:
             self.topics.pop(topic, None)
+            self.mappings.pop(topic, None)
         else:
             finish(self._drop_queues([topic], self.clusters.get(cluster, {})))
 

@@ -308,9 +308,10 @@ def pull_answer_head(
     suggested_broker_id: int = 0,
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
+    offset_delta: int | None = None,
 ) -> bytes:
     """Return the bytes before the records in the answer to a pull. The caller writes the `body_bytes` after
-    it."""
+    it. `offset_delta` is for a logical queue: clients add it to the offset of each message."""
     if request.serialization != JSON:
         fields = {"suggestWhichBrokerId": str(suggested_broker_id), "nextBeginOffset": str(next_offset)}
         fields |= {
@@ -319,10 +320,13 @@ def pull_answer_head(
             "topicSysFlag": str(topic_sys_flag),
             "groupSysFlag": str(group_sys_flag),
         }
+        if offset_delta is not None:
+            fields["offsetDelta"] = str(offset_delta)
         return _head(_encode_binary(request.answer(code, status, fields)), body_bytes, ROCKETMQ)
+    delta = "" if offset_delta is None else f',"offsetDelta":"{offset_delta}"'
     header = (
         f'{{"code":{code:d},"extFields":{{"suggestWhichBrokerId":"{suggested_broker_id}","groupSysFlag":"{group_sys_flag}",'
-        f'"nextBeginOffset":"{next_offset}","maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"{topic_sys_flag}"}},'
+        f'"nextBeginOffset":"{next_offset}","maxOffset":"{max_offset}","minOffset":"{min_offset}","topicSysFlag":"{topic_sys_flag}"{delta}}},'
         f'"flag":1,"language":"{LANGUAGE}","opaque":{request.opaque},"remark":"{status}"{_ANSWER_END}'
     ).encode()
     return _head(header, body_bytes, JSON)

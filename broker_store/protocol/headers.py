@@ -30,8 +30,7 @@ _LONG_END = 1 << 63
 
 _TOPIC_CONFIG = (
     "topic! defaultTopic! readQueueNums!:int writeQueueNums!:int perm!:int topicFilterType "
-    "topicSysFlag:int order:bool"
-    " attributes force:bool"
+    "topicSysFlag:int order:bool force:bool"
 )
 _QUEUE = "topic! queueId!:int"
 _BROKER = "brokerName! brokerAddr! clusterName! brokerId!:long"
@@ -40,7 +39,8 @@ _TABLE = {
     R.QUERY_MESSAGE: "topic! key! maxNum!:int beginTimestamp!:long endTimestamp!:long _UNIQUE_KEY_QUERY:bool",
     R.QUERY_CONSUMER_OFFSET: f"consumerGroup! {_QUEUE} setZeroIfNotFound:bool",
     R.UPDATE_CONSUMER_OFFSET: f"consumerGroup! {_QUEUE} commitOffset!:long",
-    R.UPDATE_AND_CREATE_TOPIC: _TOPIC_CONFIG,
+    R.UPDATE_AND_CREATE_TOPIC: f"{_TOPIC_CONFIG} attributes",
+    R.UPDATE_AND_CREATE_STATIC_TOPIC: _TOPIC_CONFIG,
     R.SEARCH_OFFSET_BY_TIMESTAMP: f"{_QUEUE} timestamp!:long boundaryType",
     R.GET_MAX_OFFSET: f"{_QUEUE} committed:bool",
     R.GET_MIN_OFFSET: _QUEUE,
@@ -123,7 +123,7 @@ _TABLE = {
     R.QUERY_CONSUME_QUEUE: f"{_QUEUE} index!:long count!:int consumerGroup",
     R.QUERY_TOPICS_BY_CONSUMER: "group!",
     R.QUERY_SUBSCRIPTION_BY_CONSUMER: "group! topic",
-    R.GET_TOPIC_CONFIG: "topic!",
+    R.GET_TOPIC_CONFIG: "topic! lo:bool",
     R.GET_SUBSCRIPTIONGROUP_CONFIG: "group!",
     R.UPDATE_AND_GET_GROUP_FORBIDDEN: "group! topic! readable:bool",
     R.POP_MESSAGE: (

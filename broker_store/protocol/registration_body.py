@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from broker_store.errors import FieldError
+from broker_store.errors import FieldError, FormatError
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.protocol import fastjson
 from broker_store.protocol.members import loads_object, read_object, read_texts
 from broker_store.protocol.topic_bodies import (
@@ -34,18 +35,20 @@ _WRAPPER_ALONE_VERSION = 37
 
 @dataclass(slots=True, frozen=True)
 class Registration:
-    """The topics that a broker serves, and their version."""
+    """The topics that a broker serves, and their version. `mappings` are those of its static topics."""
 
     data_version: DataVersion
     topics: dict[str, TopicConfig]
     filter_servers: tuple[str, ...] = ()
+    mappings: Mapping[str, MappingInfo] = field(default_factory=dict)
 
 
 def encode_registration(registration: Registration, compressed: bool = False) -> bytes:
     if compressed:
         return zlib.compress(_registration_stream(registration))
     wrapper = topic_table_json(registration.data_version, registration.topics.values())
-    wrapper |= {"topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {}}
+    mappings = {topic: info.to_json() for topic, info in registration.mappings.items()}
+    wrapper |= {"topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": mappings}
     servers = list(registration.filter_servers)
     return fastjson.dumps({"filterServerList": servers, "topicConfigSerializeWrapper": wrapper})
 
@@ -74,7 +77,25 @@ def registration_in_steps(
         return Registration(*(yield from topic_table_in_steps(members)))
     wrapper = read_object(members, "topicConfigSerializeWrapper")
     data_version, topics = yield from topic_table_in_steps(wrapper)
-    return Registration(data_version, topics, tuple(read_texts(members, "filterServerList")))
+    mappings = yield from _mappings_in_steps(
+        list(read_object(wrapper, "topicQueueMappingInfoMap").values()), lambda value: value
+    )
+    return Registration(data_version, topics, tuple(read_texts(members, "filterServerList")), mappings)
+
+
+def _mappings_in_steps(
+    values: list[Any], read: Callable[[Any], object]
+) -> Generator[None, None, dict[str, MappingInfo]]:
+    """Return the mappings by topic, with a step after each. `read` makes an object of a value."""
+    mappings = {}
+    for value in values:
+        try:
+            info = MappingInfo.from_json(read(value))
+        except FormatError as error:
+            raise FieldError("topicQueueMappingInfoMap", None, f"mappings: {error}") from None
+        mappings[info.topic] = info
+        yield
+    return mappings
 
 
 def _loads_tables(body: bytes) -> dict[Any, Any]:
@@ -106,7 +127,7 @@ def _sized(data: bytes) -> bytes:
 
 def _registration_stream(registration: Registration) -> bytes:
     """int length + DataVersion; int count, each int length + topic text; int length + servers; int mapping
-    count."""
+    count, each int length + MappingInfo."""
     topics = registration.topics.values()
     parts = [_sized(fastjson.dumps(registration.data_version.to_json())), struct.pack(">i", len(topics))]
     for topic in topics:
@@ -120,7 +141,8 @@ def _registration_stream(registration: Registration) -> bytes:
         text = " ".join(map(str, words)) + " "
         parts.append(_sized(text.encode() + fastjson.dumps(dict(topic.attributes))))
     parts.append(_sized(fastjson.dumps(list(registration.filter_servers))))
-    parts.append(struct.pack(">i", 0))
+    parts.append(struct.pack(">i", len(registration.mappings)))
+    parts += [_sized(fastjson.dumps(info.to_json())) for info in registration.mappings.values()]
     return b"".join(parts)
 
 
@@ -156,9 +178,11 @@ def _registration_stream_in_steps(data: bytes, version: int) -> Generator[None, 
         tuple(servers) if isinstance(servers, list) and all(isinstance(item, str) for item in servers) else ()
     )
     if version >= _COMPRESSED_WITH_MAPPING_VERSION and at < len(data):
-        for _ in range(number()):
-            piece(MAX_INFLATED_BYTES)  # static topics have no place here
-    return Registration(data_version, topics, servers)
+        pieces = [piece() for _ in range(number())]
+        mappings = yield from _mappings_in_steps(pieces, loads_object)
+    else:
+        mappings = {}
+    return Registration(data_version, topics, servers, mappings)
 
 
 def _topic_from_text(text: bytes) -> TopicConfig:

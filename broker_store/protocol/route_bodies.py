@@ -7,10 +7,11 @@ Decoding raises FieldError with the member's name. Missing optional members have
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker_store.errors import FieldError
+from broker_store.errors import FieldError, FormatError
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.protocol import fastjson
 from broker_store.protocol.members import (
     Members,
@@ -99,11 +100,13 @@ def _addresses(members: Mapping[Any, Any]) -> dict[int, str]:
 
 @dataclass(slots=True, frozen=True)
 class TopicRoute:
-    """The queues and brokers of a topic. `order_conf` is `broker:queues;...` for an ordered topic."""
+    """The queues and brokers of a topic. `order_conf` is `broker:queues;...` for an ordered topic; `mappings`
+    has the logical queues of a static one by broker name."""
 
     queues: tuple[QueueData, ...]
     brokers: tuple[BrokerData, ...]
     order_conf: str | None = None
+    mappings: Mapping[str, MappingInfo] = field(default_factory=dict)
 
 
 def encode_route(route: TopicRoute, strict: bool = True) -> bytes:
@@ -121,6 +124,10 @@ def route_json(route: TopicRoute) -> dict[str, object]:
     }
     if route.order_conf is not None:
         members["orderTopicConf"] = route.order_conf
+    if route.mappings:
+        members["topicQueueMappingByBroker"] = {
+            broker: info.to_json() for broker, info in route.mappings.items()
+        }
     return members
 
 
@@ -130,7 +137,15 @@ def decode_route(body: bytes) -> TopicRoute:
         tuple(QueueData.from_json(item) for item in read_objects(members, "queueDatas")),
         tuple(BrokerData.from_json(item) for item in read_objects(members, "brokerDatas")),
         read_text(members, "orderTopicConf", "") or None,
+        _mappings(read_object(members, "topicQueueMappingByBroker")),
     )
+
+
+def _mappings(members: Mapping[str, object]) -> dict[str, MappingInfo]:
+    try:
+        return {broker: MappingInfo.from_json(value) for broker, value in members.items()}
+    except FormatError as error:
+        raise FieldError("topicQueueMappingByBroker", None, f"mappings: {error}") from None
 
 
 def _without_none(members: Mapping[str, object]) -> dict[str, object]:

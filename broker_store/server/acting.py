@@ -49,12 +49,12 @@ class Role:
     """What a broker does as a master or a slave among others of its name. Loop's thread."""
 
     def __init__(self, parts: BrokerParts, registration: Registration):
-        self._parts, self._brokers = parts, OtherBrokers(parts, registration)
-        self._reads_at_others = ReadsAtOthers(self._brokers)
+        self._parts, self.brokers = parts, OtherBrokers(parts, registration)
+        self._reads_at_others = ReadsAtOthers(self.brokers)
         parts.pops_of_others.fetch = self._reads_at_others.fetch
         parts.pops_of_others.on_given_up = self._reads_at_others.given_up
         self._acting = (
-            Acting(parts, registration, self._brokers) if parts.settings.enable_slave_acting_master else None
+            Acting(parts, registration, self.brokers) if parts.settings.enable_slave_acting_master else None
         )
         self._link: MasterLink | None = None  # of a slave
 
@@ -78,7 +78,7 @@ class Role:
             await self._link.stop()
         self._parts.pops_of_others.fetch = None
         self._reads_at_others.stop()
-        self._brokers.close()
+        self.brokers.close()
 
 
 class Acting:

@@ -27,6 +27,7 @@ from broker_store.server.parts import BrokerParts
 
 BROKER: dict[int, Audited] = {
     R.UPDATE_AND_CREATE_TOPIC: Audited("update", "topic", "topic"),
+    R.UPDATE_AND_CREATE_STATIC_TOPIC: Audited("update", "topic", "topic"),
     R.UPDATE_AND_CREATE_TOPIC_LIST: Audited("update", "topic", items=("topicConfigList", "topicName")),
     R.DELETE_TOPIC_IN_BROKER: Audited("delete", "topic", "topic"),
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Audited("update", "group", items=("", "groupName")),

@@ -23,6 +23,7 @@ from broker_store.broker import (
     groups,
     offsets,
     property_filters,
+    static_topics,
     timer_counts,
     topics,
     transaction_metrics,
@@ -105,6 +106,7 @@ class Broker:
         parts, load = self.parts, self.parts.store.load_config
         tables = {
             topics.FILE_NAME: parts.topics.load,
+            static_topics.FILE_NAME: parts.static_topics.load,
             groups.FILE_NAME: parts.groups.load,
             offsets.FILE_NAME: parts.offsets.load,
             delay.FILE_NAME: parts.delay.load,
@@ -117,10 +119,11 @@ class Broker:
         with_queues = {topic for topic, _ in parts.store.queues()}
         for name, take in tables.items():
             reader = READERS[name]
-            if what := load(name, take, is_needed=reader.is_needed, when_gone=reader.gone(with_queues)):
+            gone, backup = reader.gone(with_queues), reader.takes_backup
+            if what := load(name, take, is_needed=reader.is_needed, when_gone=gone, takes_backup=backup):
                 log.warning("%s", what)
         self._load_access()
-        adopted = parts.topics.adopt(parts.store.queues())
+        adopted = parts.topics.adopt((*parts.store.queues(), *parts.static_topics.own_queues()))
         if adopted:
             log.warning(
                 "topics with messages but no entry in topics.json: %s",
@@ -228,6 +231,7 @@ class Broker:
 
         parts.topics.on_change = topics_changed
         parts.groups.on_change = self._save_groups
+        parts.static_topics.on_change = self._save_static_topics
         parts.request_modes.on_change = self._save_modes
         self.router.consume.start()
         self.router.pops.waiting.start()
@@ -250,6 +254,7 @@ class Broker:
             )
         open_ha_port(parts, host, port, before.tls)
         self._role = Role(parts, self.registration)
+        router.logical_queues.brokers = self._role.brokers
         await self._role.prepare()
         self._timers["tick"] = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._watch_pauses()
@@ -428,6 +433,8 @@ class Broker:
     def _save_changed(self) -> None:
         if self.parts.topics.dirty:
             self._save_topics()
+        if self.parts.static_topics.dirty:
+            self._save_static_topics()
         if self.parts.groups.dirty:
             self._save_groups()
         if self.parts.request_modes.dirty:
@@ -436,6 +443,9 @@ class Broker:
 
     def _save_topics(self) -> None:
         self.config_writer.save(topics.FILE_NAME, self.parts.topics.picture())
+
+    def _save_static_topics(self) -> None:
+        self.config_writer.save(static_topics.FILE_NAME, self.parts.static_topics.picture())
 
     def _save_groups(self) -> None:
         self.config_writer.save(groups.FILE_NAME, self.parts.groups.picture())

@@ -29,10 +29,20 @@ from broker_store.protocol.framing import pull_answer_head
 from broker_store.protocol.headers import PullHeader, read_pull
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.channel import Channel
-from broker_store.server.handler import Refusal
+from broker_store.server.handler import Answer, Refusal
+from broker_store.server.logical_pulls import PullOffsets, logical_pull, pull_at_other
+from broker_store.server.logical_queues import LogicalQueues
 from broker_store.server.parts import BrokerParts
 from broker_store.server.pull import Pull
 from broker_store.server.pull_checks import check_pull
+from broker_store.server.pull_codes import (
+    FAILED,
+    FAILURES,
+    NOT_FOUND,
+    OFFSET_MOVED,
+    RETRY_IMMEDIATELY,
+    code_of,
+)
 
 # Clients ask for 15 to 20 s and stop waiting after 30 s; more than the idle limit of a connection would have
 # no effect.
@@ -43,27 +53,6 @@ BUSY_RETRY_S = 0.05
 # About 2 ms of work.
 MAX_WAKES_PER_TURN = 150
 
-_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
-_RETRY_IMMEDIATELY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
-_OFFSET_MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
-_FAILED = int(ResponseCode.SYSTEM_ERROR)
-_FAILURES = {
-    GetStatus.MESSAGE_DAMAGED: "the message there is damaged",
-    GetStatus.READ_FAILED: "a file of the store cannot be read",
-}
-_CODES = {
-    GetStatus.FOUND: 0,
-    GetStatus.MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
-    GetStatus.NO_MATCHED_MESSAGE: _RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_BADLY: _OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: _OFFSET_MOVED,
-    GetStatus.OFFSET_RESET: _OFFSET_MOVED,
-    GetStatus.MESSAGE_DAMAGED: _FAILED,
-    GetStatus.READ_FAILED: _FAILED,
-}
-
 log = logging.getLogger(__name__)
 
 # (group, topic, queue id, client id)
@@ -73,8 +62,9 @@ BroadcastingClient = tuple[str, str, int, str]
 class Consume:
     """The handler of pulls. It also parks, wakes and ends those that wait."""
 
-    def __init__(self, parts: BrokerParts):
-        self._parts = parts
+    def __init__(self, parts: BrokerParts, logical_queues: LogicalQueues):
+        self._parts, self._ask_other = parts, logical_queues.ask_other
+        self._mapping_of = parts.static_topics.get
         self._store = parts.store
         self._arrived: dict[tuple[str, int], None] = {}
         self._woken: deque[ParkedPull[Pull]] = deque()
@@ -167,7 +157,7 @@ class Consume:
             empty = self._empty(pull.header, GetStatus.OFFSET_OVERFLOW_ONE, parked.offset)
             self._answer(pull, empty)
             return False
-        parked.pull = renewed._replace(came_s=pull.came_s, has_waited=True)
+        parked.pull = renewed._replace(came_s=pull.came_s, has_waited=True, logical=pull.logical)
         return True
 
     def _retry(self, parked: ParkedPull[Pull]) -> None:
@@ -197,6 +187,14 @@ class Consume:
                         self._answer_parked(parked)
                     else:
                         self._answer(pull, self._empty(pull.header, GetStatus.OFFSET_RESET, offset))
+
+    def end_pulls(self, topic: str) -> None:
+        """Answer the parked pulls of a static topic whose queues may have moved to other brokers."""
+        config = self._parts.topics.get(topic)
+        for queue_id in range(config.queues if config else 0):
+            for parked in self._parts.parked.waiting_on((topic, queue_id)):
+                self._parts.parked.remove(parked)
+                self._answer_parked(parked)
 
     def _resume_retry(self, parked: ParkedPull[Pull]) -> None:
         parked.reading = False
@@ -229,9 +227,20 @@ class Consume:
 
     # Pulls
 
-    def pull(self, command: Command, channel: Channel) -> Command | None:
+    def pull(self, command: Command, channel: Channel) -> Answer:
         header = read_pull(command)
+        logical = None
+        if (mapping := self._mapping_of(header.topic)) is not None:
+            logical = logical_pull(mapping, command, header)
+        if logical is not None:
+            given, header = header, logical.header(header)
+            if not logical.is_own:
+                of_leader = header._replace(queue_id=logical.queue.leader.queue_id)
+                check_pull(self._parts, command, of_leader, channel)
+                return pull_at_other(self._ask_other, command, given, logical)
         pull = check_pull(self._parts, command, header, channel)
+        if logical is not None:
+            pull = pull._replace(logical=logical)
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             self._answer(pull, self._empty(header, GetStatus.OFFSET_RESET, reset))
@@ -253,7 +262,7 @@ class Consume:
     def _broadcasting_client(self, pull: Pull) -> BroadcastingClient | None:
         """Return the client that pulls, if its group is broadcasting and its progress is kept; else None."""
         header, parts = pull.header, self._parts
-        if not parts.settings.enable_broadcast_offset_store:
+        if not parts.settings.enable_broadcast_offset_store or pull.logical is not None:
             return None
         if _is_through_proxy(header):
             client_id = header.proxy_client_id
@@ -333,15 +342,15 @@ class Consume:
 
     def _first_result(self, pull: Pull, client: BroadcastingClient | None, result: GetResult) -> None:
         header = pull.header
-        code = _code_of(result.status, header.queue_offset)
+        code = code_of(result.status, header.queue_offset)
         if client is not None:
             # A client that asks for a missing offset continues at the offset of the answer.
             self._note_broadcast(
-                pull, client, result.next_offset if code == _OFFSET_MOVED else header.queue_offset
+                pull, client, result.next_offset if code == OFFSET_MOVED else header.queue_offset
             )
         # The consumers of a slave go back to a master that lives, also if there is nothing to give.
-        goes_back = code == _NOT_FOUND and self._parts.replication.has_master
-        if header.sys_flag & headers.PULL_SUSPEND and code == _NOT_FOUND and not goes_back:
+        goes_back = code == NOT_FOUND and self._parts.replication.has_master
+        if header.sys_flag & headers.PULL_SUSPEND and code == NOT_FOUND and not goes_back:
             settings = self._parts.settings
             suspend_ms = (
                 header.suspend_timeout_ms
@@ -368,7 +377,7 @@ class Consume:
         self._answer(pull, result, moved=goes_back)
 
     def _refuse_to_park(self, pull: Pull, holders: Holders) -> None:
-        """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULL_NOT_FOUND it would pull
+        """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULLNOT_FOUND it would pull
         again at once."""
         parked, channel = self._parts.parked, pull.channel
         full = parked.held.full(holders)
@@ -387,15 +396,15 @@ class Consume:
         """Write the answer. `moved` means that the client should pull again at once: the offset of a parked
         pull has passed messages that the filter rejected, or the master is to answer."""
         header = pull.header
-        code = _code_of(result.status, header.queue_offset)
+        code = code_of(result.status, header.queue_offset)
         body = result.body
         if code == 0:
             self._parts.statistics.delivered(
                 header.consumer_group, header.topic, result.count, len(body), result.cold
             )
-        elif moved and code == _NOT_FOUND:
-            code = _RETRY_IMMEDIATELY
-        elif code == _FAILED:
+        elif moved and code == NOT_FOUND:
+            code = RETRY_IMMEDIATELY
+        elif code == FAILED:
             self._log.write(
                 logging.ERROR,
                 "failed pulls",
@@ -407,22 +416,27 @@ class Consume:
                 header.queue_offset,
                 header.consumer_group,
                 pull.channel.remote,
-                _FAILURES[result.status],
+                FAILURES[result.status],
             )
         self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         if pull.command.flag & 2:
             return
+        offsets: GetResult | PullOffsets = result
+        if (logical := pull.logical) is not None:
+            offsets = logical.of_result(code, result)
+            code = offsets.code
         head = pull_answer_head(
             pull.command,
             code,
             result.status.name,
-            result.next_offset,
-            result.min_offset,
-            result.max_offset,
+            offsets.next_offset,
+            offsets.min_offset,
+            offsets.max_offset,
             len(body),
-            self._suggested_broker(header, result) if self._parts.replication.advises_reads else 0,
+            self._suggested_broker(pull, result) if self._parts.replication.advises_reads else 0,
             pull.topic_sys_flag,
             pull.group_sys_flag,
+            None if logical is None else logical.delta,
         )
         if body:
             pull.channel.write_bytes(head, body)
@@ -430,12 +444,14 @@ class Consume:
             pull.channel.write_bytes(head)
         self._count(pull, code)
 
-    def _suggested_broker(self, header: PullHeader, result: GetResult) -> int:
+    def _suggested_broker(self, pull: Pull, result: GetResult) -> int:
         """Return the id of the broker that the client should pull from next: that of the group's setting
         while it reads what is no longer in memory, else the master's."""
-        parts = self._parts
-        is_slow = result.status is GetStatus.FOUND and not parts.near_log_end(
-            header.topic, header.queue_id, result.next_offset - 1
+        parts, header = self._parts, pull.header
+        is_slow = (
+            result.status is GetStatus.FOUND
+            and pull.logical is None
+            and not parts.near_log_end(header.topic, header.queue_id, result.next_offset - 1)
         )
         group = parts.groups.get(header.consumer_group) if is_slow else None
         if group is None or not parts.store_settings.slave_read_enable:
@@ -465,11 +481,3 @@ class Consume:
 
 def _is_through_proxy(header: PullHeader) -> bool:
     return header.request_source == headers.PROXY_FOR_BROADCAST
-
-
-def _code_of(status: GetStatus, asked_offset: int) -> int:
-    """Return the response code for the status of a read (docs/spec/remoting.md section 3, PULL_MESSAGE)."""
-    code = _CODES.get(status)
-    if code is None:  # the queue does not exist or is empty
-        return _NOT_FOUND if asked_offset == 0 else _OFFSET_MOVED
-    return code

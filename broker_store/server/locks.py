@@ -26,11 +26,17 @@ class Locks:
     def lock(self, command: Command, channel: Channel) -> Command:
         request = self._request(command)
         queues = self._known_queues(request)
+        # A client finds its logical queues again by the broker name that it gave them
+        named = {(queue.topic, queue.queue_id): queue.broker_name for queue in request.queues}
+        static = self._parts.static_topics.table
         locked = self._parts.locks.lock(
             request.consumer_group, request.client_id, queues, self._parts.clock()
         )
         body = client_bodies.encode_locked(
-            MessageQueue(topic, self._parts.broker_name, queue_id) for topic, queue_id in locked
+            MessageQueue(
+                topic, named[topic, queue_id] if topic in static else self._parts.broker_name, queue_id
+            )
+            for topic, queue_id in locked
         )
         return command.answer(0, None, None, body)
 
@@ -56,9 +62,15 @@ class Locks:
         """Return the queues of a request that exist. A client names all its queues in one request: if an
         administrator removed one, it still gets the others. A lock on a missing queue would only fill the
         table."""
-        topics = self._parts.topics
         return [
             (queue.topic, queue.queue_id)
             for queue in request.queues
-            if (config := topics.get(queue.topic)) is not None and 0 <= queue.queue_id < config.queues
+            if self._is_known(queue.topic, queue.queue_id)
         ]
+
+    def _is_known(self, topic: str, queue_id: int) -> bool:
+        mapping = self._parts.static_topics.get(topic)
+        if mapping is not None:
+            return queue_id in mapping.rows
+        config = self._parts.topics.get(topic)
+        return config is not None and 0 <= queue_id < config.queues

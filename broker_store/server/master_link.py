@@ -19,6 +19,7 @@ from broker_store.broker import groups, topics
 from broker_store.engine.log.record_ends import RecordEnds
 from broker_store.errors import BrokerStoreError, MisuseError, PeerError
 from broker_store.formats import timer_check
+from broker_store.formats.static_topics import read_answer
 from broker_store.protocol import table_bodies
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import VERSION, Command
@@ -197,11 +198,15 @@ class MasterLink:
     async def _take_topics(self, text: str) -> None:
         parts = self._parts
         known, version = await asyncio.to_thread(topics.read_file, text)
+        mappings = await asyncio.to_thread(read_answer, text)
         names = {config.name for config in known}
         for config in parts.topics.all():
             if config.name not in names and not parts.topics.is_system(config.name):
                 log.info("topic %s was deleted at the master", config.name)
                 forget_topic(parts, config.name)
+        if parts.static_topics.table != mappings[0]:
+            parts.static_topics.take(*mappings)
+            parts.static_topics.dirty = True
         changed = [config for config in known if parts.topics.get(config.name) != config]
         parts.topics.take(known, version)
         parts.topics.dirty = True

@@ -34,6 +34,7 @@ from broker_store.broker.pop.revive import Revive
 from broker_store.broker.pop.revive_log import ReviveLog
 from broker_store.broker.property_filters import PropertyFilters
 from broker_store.broker.shares import Shares
+from broker_store.broker.static_topics import StaticTopics
 from broker_store.broker.statistics import Statistics
 from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
@@ -91,6 +92,7 @@ class BrokerParts:
     access: AccessControl | None  # None if nothing is authenticated
     access_changes: AccessChanges | None  # None if there is no access control
     topics: Topics
+    static_topics: StaticTopics
     groups: Groups
     offsets: Offsets
     lag_offsets: LagOffsets
@@ -278,6 +280,7 @@ def build_parts(
         access=access,
         access_changes=None if access is None else AccessChanges(access, store),
         topics=topics,
+        static_topics=StaticTopics(broker=settings.broker_name, clock=clock),
         groups=groups,
         offsets=offsets,
         lag_offsets=LagOffsets(

@@ -32,6 +32,7 @@ from broker_store.protocol.headers import SendHeader, read_send
 from broker_store.server.channel import Channel
 from broker_store.server.group_answers import GroupAnswers
 from broker_store.server.handler import FAQ, Refusal, no_group, no_topic, require
+from broker_store.server.logical_sends import Add, physical_send
 from broker_store.server.parts import BrokerParts
 from broker_store.server.send_group import ANSWERS, SENT, SendGroup
 from broker_store.server.unique_ids import UniqueIds, find_unique_key
@@ -81,6 +82,7 @@ class Produce:
         self._group = group
         self._store = parts.store
         self._topic_of = parts.topics.get
+        self._static_topics = parts.static_topics.table
         # A record of the logs of pops moves messages of any group: only the broker writes them, but for those
         # of pops at other brokers (`_popped_elsewhere`).
         self._forbidden = FORBIDDEN_TO_SEND | {parts.revive_log.topic, parts.ordered.log.topic}
@@ -117,23 +119,26 @@ class Produce:
                 )
             header = read_send(command)
             config = self._topic_of(header.topic)
+            add = self._group.add
             if (
                 config is None
                 or header.reconsume_times > 0
                 or header.topic[0] == "%"
                 or header.topic in self._forbidden
+                or header.topic in self._static_topics
             ):
                 if header.topic == self._parts.revive_log.topic and config is not None:
                     header = self._popped_elsewhere(header, command, channel)
                 else:
                     config = self._check_topic(header, config, channel, command)
+                    header, add = physical_send(self._static_topics, header, command, add)
             queue_id = self._check_queue(header, config, channel)
             if not command.body:
                 raise Refusal(
                     ResponseCode.MESSAGE_ILLEGAL, "the message is illegal, its body is empty", "empty body"
                 )
             if header.batch:
-                self._send_batch(command, channel, header, config, queue_id)
+                self._send_batch(command, channel, header, config, queue_id, add)
                 return None
             text = header.properties
             encoded = text.encode("utf-8", "replace")
@@ -175,20 +180,22 @@ class Produce:
             raise
         if message.topic == TIMER_TOPIC:
             handle = recall_handle_of(self._parts, message, header.topic, unique_key)
-            self._group.add(
-                message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True
-            )
+            add(message, self._timer_stored, (command, channel, unique_key, queue_id, handle), expires=True)
         elif message.topic == HALF_TOPIC:
             topic = properties.get(message.properties, properties.REAL_TOPIC) or header.topic
-            self._group.add(
-                message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True
-            )
+            add(message, self._half_stored, (command, channel, unique_key, queue_id, topic), expires=True)
         else:
-            self._group.add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
+            add(message, self._stored, (command, channel, unique_key, queue_id), expires=True)
         return None
 
     def _send_batch(
-        self, command: Command, channel: Channel, header: SendHeader, config: TopicConfig, queue_id: int
+        self,
+        command: Command,
+        channel: Channel,
+        header: SendHeader,
+        config: TopicConfig,
+        queue_id: int,
+        add: Add,
     ) -> None:
         """Add a batch. Its body is a chain of messages with their own properties; those of the header are not
         used."""
@@ -217,7 +224,7 @@ class Produce:
             self._store_host,
             header.reconsume_times,
         )
-        self._group.add(message, self._stored, (command, channel, None, queue_id), batch=True, expires=True)
+        add(message, self._stored, (command, channel, None, queue_id), batch=True, expires=True)
 
     # Checks in the order of Apache's
 

@@ -9,6 +9,7 @@ from broker_store.messages import MessageFilter
 from broker_store.protocol.command import Command
 from broker_store.protocol.headers import PullHeader
 from broker_store.server.channel import Channel
+from broker_store.server.logical_pulls import LogicalPull
 
 
 class Pull(NamedTuple):
@@ -29,3 +30,4 @@ class Pull(NamedTuple):
     subscription: Subscription | None
     came_s: float
     has_waited: bool = False  # for a message
+    logical: LogicalPull | None = None  # the header is that of its physical queue then

@@ -17,13 +17,11 @@ from broker_store.formats.names import popped_topic
 from broker_store.formats.pop_records import PopKey
 from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.headers import PULL_SUBSCRIPTION, PullHeader, read_long, write_pull
-from broker_store.protocol.route_bodies import MASTER_ID
 from broker_store.repeated_log import RepeatedLog
 from broker_store.server.other_brokers import OtherBrokers
 
 # Reads at the same time; others wait for their next attempt
 MAX_READS = 16
-ROUTE_KEPT_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +32,6 @@ class ReadsAtOthers:
     def __init__(self, brokers: OtherBrokers):
         self._brokers = brokers
         self._reads: set[asyncio.Task[None]] = set()
-        self._addresses: dict[str, tuple[float, str | None]] = {}  # by broker: until when on the loop's clock
         self._log = RepeatedLog(log)
 
     def fetch(self, key: PopKey, run: list[int], came: Callable[[Fetched | None], None]) -> None:
@@ -85,7 +82,7 @@ class ReadsAtOthers:
             came(fetched)
 
     async def _read(self, key: PopKey, run: list[int]) -> Fetched:
-        address = await self._address(key)
+        address = await self._brokers.address_of(key.broker_name, popped_topic(key.topic, key.group))
         header = PullHeader(
             key.group, key.topic, key.queue_id, run[0], len(run), PULL_SUBSCRIPTION, 0, 0, "*", 0, "TAG", None
         )  # fmt: skip
@@ -98,23 +95,6 @@ class ReadsAtOthers:
             if gone:
                 return Fetched([], gone)
         raise PeerError(f"it answered a pull at {run[0]} with {answer.code} {answer.remark or '':.120}")
-
-    async def _address(self, key: PopKey) -> str:
-        """Return where the broker serves reads: its master, else the slave that acts. Raises PeerError."""
-        now_s = asyncio.get_running_loop().time()
-        until_s, address = self._addresses.get(key.broker_name, (0.0, None))
-        if now_s >= until_s:
-            address = None
-            for route in await self._brokers.routes(popped_topic(key.topic, key.group)):
-                for broker in route.brokers:
-                    if broker.broker_name == key.broker_name and broker.addresses:
-                        address = broker.addresses.get(MASTER_ID) or broker.addresses[min(broker.addresses)]
-            if len(self._addresses) > 1_000:
-                self._addresses.clear()
-            self._addresses[key.broker_name] = (now_s + ROUTE_KEPT_S, address)
-        if address is None:
-            raise PeerError("no name server knows this broker with this topic")
-        return address
 
 
 def _found(key: PopKey, run: list[int], body: bytes) -> Fetched:

@@ -172,7 +172,9 @@ class Registration:
                 config.name, config.read_queues, config.write_queues, perm, config.filter_type,
                 config.sys_flag, config.order, dict(config.attributes),
             )  # fmt: skip
-        return Served(version, topics)
+        found = self._parts.static_topics.get
+        mappings = {config.name: mapping.info() for config in configs if (mapping := found(config.name))}
+        return Served(version, topics, mappings=mappings)
 
     def command(self, code: RequestCode, body: bytes = b"") -> Command:
         parts = self._parts

@@ -42,12 +42,14 @@ from broker_store.server.admin.controller import ControllerAdmin
 from broker_store.server.admin.groups import GroupAdmin
 from broker_store.server.admin.offsets import OffsetAdmin
 from broker_store.server.admin.progress import ProgressAdmin
+from broker_store.server.admin.static_topics import StaticTopicAdmin
 from broker_store.server.admin.topics import TopicAdmin
 from broker_store.server.channel import Channel, failure_answer
 from broker_store.server.client_handlers import ClientHandlers
 from broker_store.server.consume import Consume
 from broker_store.server.handler import Refusal
 from broker_store.server.locks import Locks
+from broker_store.server.logical_queues import LogicalQueues
 from broker_store.server.member_handlers import MemberHandlers
 from broker_store.server.offsets import OffsetHandlers
 from broker_store.server.parts import BrokerParts
@@ -102,7 +104,8 @@ class Router:
         parts.groups.on_auto_created = lambda name, cause: audited_requests.auto_created(
             parts, cause[0], cause[1], "group", name, {}
         )
-        self.consume = Consume(parts)
+        self.logical_queues = LogicalQueues(parts)
+        self.consume = Consume(parts, self.logical_queues)
         self.pops = Pops(parts)
         self.pop_acks = PopAcks(parts)
         self.consume.on_arrived = self.pops.waiting.arrived
@@ -126,6 +129,7 @@ class Router:
             **self.clients.handlers(),
             **RequestModeHandlers(parts).handlers(),
             **TopicAdmin(parts).handlers(),
+            **StaticTopicAdmin(parts, self.consume.end_pulls).handlers(),
             **GroupAdmin(parts).handlers(),
             **OffsetAdmin(parts, self.reset).handlers(),
             **ProgressAdmin(parts).handlers(),
@@ -136,6 +140,7 @@ class Router:
             **BrokerAdmin(parts, lambda: len(self._tasks), MAX_TASKS).handlers(),
         }
         self._handlers = {int(code): handler for code, handler in self._handlers.items()}
+        self._handlers |= self.logical_queues.around(self._handlers)
         for code in map(int, audited_requests.BROKER):
             self._handlers[code] = audited_requests.recorded(parts, code, self._handlers[code])
 

@@ -24,6 +24,7 @@ from broker_store.engine.store import MessageStore, wall_clock_ms
 from broker_store.errors import DamagedStoreError, NameError_, NotFoundError, StoreClosedError
 from broker_store.formats import record
 from broker_store.formats.names import check_topic
+from broker_store.formats.static_topics import MappingItem, TopicMapping
 from broker_store.messages import Message
 from broker_store.protocol.client_bodies import ConsumerData, Heartbeat, Subscription
 from broker_store.protocol.grpc.v2.definition_pb2 import MessageType
@@ -461,6 +462,17 @@ async def test_a_refused_message_is_a_problem_in_its_place(cluster):
     with pytest.raises(Problem) as refused:
         await send_one(cluster, "orders", b"x")
     assert refused.value.code == "not_writable"
+
+
+async def test_a_message_of_a_static_topic_goes_to_a_queue_that_the_broker_leads(cluster, process):
+    name = process.parts.broker_name
+    rows = {0: (MappingItem(0, 1, name, 0),), 1: (MappingItem(0, 0, name, 0), MappingItem(1, 0, "b", -1))}
+    process.parts.static_topics.put(TopicMapping("orders", 2, name, 1, rows))
+    for queue_id in (None, 1, None):
+        assert (await send_one(cluster, "orders", b"x", queue_id=queue_id)).queue_id == 1
+    with pytest.raises(Problem) as refused:
+        await send_one(cluster, "orders", b"x", queue_id=0)
+    assert refused.value.code == "not_writable" and "[1]" in refused.value.detail
 
 
 async def test_a_delayed_message_waits_elsewhere(cluster):

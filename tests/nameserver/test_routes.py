@@ -1,10 +1,12 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.nameserver.routes import (
     STEP,
     LowestIdChange,
@@ -384,3 +386,46 @@ def test_whatever_comes_every_topic_is_on_a_known_broker(events):
         assert all(
             len(set(broker.addresses.values())) == len(broker.addresses) for broker in routes.brokers.values()
         )
+
+
+def with_mapping(broker, version, leads, epoch=1, topic="T"):
+    info = MappingInfo(topic, 2, broker, epoch, leads=leads)
+    return replace(serves("T", "Other", version=version), mappings={topic: info})
+
+
+def test_a_route_has_the_mapping_that_each_broker_registered_last(routes):
+    assert routes.route("T").mappings == {}
+    for who, leads in ((MASTER, {0: 0}), (OTHER, {1: 0})):
+        routes.register(who, with_mapping(who.broker_name, 2, leads), None, 0)
+    assert {name: info.leads for name, info in routes.route("T").mappings.items()} == {
+        "broker-a": {0: 0},
+        "broker-b": {1: 0},
+    }
+    routes.register(MASTER, with_mapping("broker-a", 3, {0: 0, 1: 5}, epoch=2), None, 0)
+    assert routes.route("T").mappings["broker-a"].leads == {0: 0, 1: 5}
+    assert routes.route("Other").mappings == {}
+
+
+def test_a_mapping_goes_with_its_broker_with_its_topic_and_with_a_registration_that_has_none(routes):
+    def both(version):
+        for who in (MASTER, OTHER):
+            routes.register(who, with_mapping(who.broker_name, version, {0: 0}), None, 0)
+        assert routes.mappings["T"].keys() == {"broker-a", "broker-b"}
+
+    both(2)
+    routes.register(MASTER, serves("T", "Other", version=3), None, 0)
+    assert routes.mappings["T"].keys() == {"broker-b"}
+    routes.unregister("C", OTHER.address, "broker-b", 0)
+    assert not routes.mappings
+    both(4)
+    routes.delete_topic("T")
+    assert not routes.mappings
+    both(5)
+    routes.delete_topic("T", "C")
+    assert not routes.mappings
+
+
+def test_a_mapping_of_another_broker_or_of_a_topic_that_is_not_registered_is_not_taken(routes):
+    routes.register(MASTER, with_mapping("broker-b", 2, {0: 0}), None, 0)
+    routes.register(MASTER, with_mapping("broker-a", 3, {0: 0}, topic="Unknown"), None, 0)
+    assert not routes.mappings

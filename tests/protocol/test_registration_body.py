@@ -1,5 +1,6 @@
 """The body by which a broker registers."""
 
+import dataclasses
 import struct
 import zlib
 
@@ -7,6 +8,7 @@ import pytest
 
 from broker_store.errors import FieldError
 from broker_store.formats.config_json import DataVersion
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.protocol import fastjson, registration_body, topic_bodies
 from broker_store.protocol.registration_body import Registration
 from broker_store.protocol.steps import finish
@@ -29,6 +31,20 @@ def decoded(body: bytes, compressed: bool = False, version: int = 479) -> Regist
 def test_a_registration_survives(compressed):
     body = registration_body.encode_registration(REGISTRATION, compressed)
     assert decoded(body, compressed) == REGISTRATION
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_registration_has_the_logical_queues_of_static_topics(compressed):
+    info = MappingInfo("T1", 4, "broker-a", 5, leads={0: 2, 3: 1})
+    given = dataclasses.replace(REGISTRATION, mappings={"T1": info})
+    body = registration_body.encode_registration(given, compressed)
+    assert decoded(body, compressed) == given
+    if not compressed:
+        assert b'"currIdMap":{0:2,3:1}' in body
+        assert decoded(body.replace(b"{0:2,3:1}", b'{"0":2,"3":1}')) == given
+    with pytest.raises(FieldError, match="topicQueueMappingInfoMap"):
+        wrong = dataclasses.replace(given, mappings={"T1": info._replace(total_queues=-1)})
+        decoded(registration_body.encode_registration(wrong, compressed), compressed)
 
 
 def test_a_registration_of_an_old_broker_is_the_table_alone():

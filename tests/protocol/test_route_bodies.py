@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker_store.formats.static_topics import MappingInfo
 from broker_store.protocol import (
     route_bodies,
 )
@@ -22,3 +23,13 @@ def test_cluster_and_member_group_are_those_of_the_real_name_server():
     info = route_bodies.decode_cluster_info(sample("cluster").body)
     assert route_bodies.encode_cluster_info(info) == sample("cluster").body
     assert route_bodies.encode_member_group(info.brokers["broker-a"]) == sample("ns member").body
+
+
+def test_a_route_has_the_logical_queues_of_a_static_topic_by_broker():
+    info = MappingInfo("T", 2, "b", 5, leads={1: 0})
+    route = TopicRoute((QueueData("b", 1, 1, 6),), (), mappings={"b": info})
+    text = b'"topicQueueMappingByBroker":{"b":{"bname":"b","currIdMap":{%s:0},"dirty":false,"epoch":5,'
+    assert text % b"1" in route_bodies.encode_route(route, strict=False)
+    assert text % b'"1"' in route_bodies.encode_route(route)
+    for strict in (True, False):
+        assert route_bodies.decode_route(route_bodies.encode_route(route, strict)) == route

@@ -224,6 +224,12 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
         {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
          "attributes": "+a=b", "force": "false"}, b"",
     ),
+    R.UPDATE_AND_CREATE_STATIC_TOPIC: (
+        {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+         "force": "false"},
+        {"bname": "broker-a", "currIdMap": {}, "dirty": False, "epoch": 1, "scope": "__global__", "topic": "New", "totalQueues": 1,
+         "hostedQueues": {"0": [{"bname": "broker-a", "endOffset": -1, "gen": 0, "logicOffset": 0, "queueId": 0, "startOffset": 0, "timeOfEnd": -1, "timeOfStart": -1}]}},
+    ),
     R.UPDATE_AND_CREATE_TOPIC_LIST: ({}, {"topicConfigList": [NEW_TOPIC, NEW_TOPIC | {"topicName": "Other"}]}),
     R.GET_ALL_TOPIC_CONFIG: ({"topicSeq": "0", "dataVersion": "{}", "maxTopicNum": "10"}, b""),
     R.UPDATE_BROKER_CONFIG: ({}, b"storePathRootDir=/tmp/x\n"),
@@ -272,7 +278,7 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.RESUME_CHECK_HALF_MESSAGE: ({"topic": "Orders", "msgId": MESSAGE_ID}, b""),
     R.QUERY_TOPICS_BY_CONSUMER: ({"group": "CG"}, b""),
     R.QUERY_SUBSCRIPTION_BY_CONSUMER: ({"group": "CG", "topic": "Orders"}, b""),
-    R.GET_TOPIC_CONFIG: ({"topic": "Orders"}, b""),
+    R.GET_TOPIC_CONFIG: ({"topic": "Orders", "lo": "true"}, b""),
     R.GET_SUBSCRIPTIONGROUP_CONFIG: ({"group": "CG"}, b""),
     R.QUERY_ASSIGNMENT: ({}, ASSIGNMENT),
     R.SET_MESSAGE_REQUEST_MODE: ({}, {"topic": "Orders", "consumerGroup": "CG", "mode": "POP", "popShareQueueNum": 2}),
@@ -306,7 +312,7 @@ PLAIN = {
 # Codes whose good requests change something; the others never do.
 CHANGING = {
     R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE, R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2, R.UPDATE_CONSUMER_OFFSET, R.UPDATE_AND_CREATE_TOPIC,
-    R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
+    R.UPDATE_AND_CREATE_STATIC_TOPIC, R.UPDATE_AND_CREATE_TOPIC_LIST, R.HEART_BEAT, R.UNREGISTER_CLIENT, R.CONSUMER_SEND_MSG_BACK, R.END_TRANSACTION, R.LOCK_BATCH_MQ, R.UNLOCK_BATCH_MQ,
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, R.DELETE_SUBSCRIPTIONGROUP, R.DELETE_TOPIC_IN_BROKER,
     R.UPDATE_AND_GET_GROUP_FORBIDDEN, R.INVOKE_BROKER_TO_RESET_OFFSET, R.CLONE_GROUP_OFFSET, R.PULL_MESSAGE, R.LITE_PULL_MESSAGE,
     R.RECALL_MESSAGE, R.SET_MESSAGE_REQUEST_MODE, R.POP_MESSAGE, R.ACK_MESSAGE, R.CHANGE_MESSAGE_INVISIBLETIME, R.BATCH_ACK_MESSAGE,

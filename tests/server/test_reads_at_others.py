@@ -12,6 +12,7 @@ from broker_store.protocol.codes import RequestCode, ResponseCode
 from broker_store.protocol.command import Command
 from broker_store.protocol.route_bodies import BrokerData, TopicRoute
 from broker_store.server import reads_at_others
+from broker_store.server.other_brokers import OtherBrokers
 from broker_store.server.reads_at_others import ReadsAtOthers
 
 KEY = PopKey("TopicX", "CG", 2, 7, 1_000, "broker-b")
@@ -21,10 +22,11 @@ def raw(offset, *, topic="TopicX", queue_id=2):
     return record.encode(Message(topic, queue_id, b"m%d" % offset), offset, 5_000_000, 1_000)
 
 
-class Brokers:
+class Brokers(OtherBrokers):
     """The other broker answers with `code`, `fields` and `body`."""
 
     def __init__(self, code=0, body=b"", addresses=None, **fields):
+        self._addresses = {}
         self.code, self.body, self.fields, self.asked = code, body, fields, []
         self.addresses = {0: "10.0.0.1:1", 1: "10.0.0.2:1"} if addresses is None else addresses
 

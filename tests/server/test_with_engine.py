@@ -11,6 +11,7 @@ from broker_store.config.load import load_settings
 from broker_store.engine.disk.file_access import Reader
 from broker_store.engine.disk.region import Region
 from broker_store.engine.store import MessageStore
+from broker_store.errors import DamagedStoreError
 from broker_store.formats import config_json, record
 from broker_store.protocol import table_bodies
 from broker_store.protocol.command import Command
@@ -349,3 +350,46 @@ async def test_the_average_size_of_puts_is_that_of_records_as_apaches(tmp_path):
     assert table["putMessageTimesTotal"] == "2"
     assert int(table["putMessageSizeTotal"]) == written > 400
     assert float(table["putMessageAverageSize"]) == written / 2
+
+
+STATIC = """{"bname":"broker-a","epoch":1,"topic":"Static","totalQueues":1,"hostedQueues":{0:[
+    {"bname":"old","gen":0,"logicOffset":0,"queueId":0},
+    {"bname":"broker-a","gen":1,"logicOffset":10000,"queueId":2}]}}"""
+STATIC_FIELDS = {
+    "topic": "Static",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 3,
+    "writeQueueNums": 3,
+    "perm": 6,
+}
+MAPPING_FILE = "config/topicQueueMapping.json"
+
+
+async def test_a_static_topic_goes_on_after_a_restart(tmp_path):
+    async with Running(tmp_path, brokerName="broker-a") as running:
+        assert (await running.ask(513, STATIC.encode(), **STATIC_FIELDS)).code == 0
+        assert (await running.send(b"one", "Static")).fields["queueOffset"] == "10000"
+    (
+        tmp_path / "config" / "topics.json"
+    ).unlink()  # as after a crash: the queues and the mapping make it again
+    (tmp_path / "config" / "topics.json.bak").unlink(missing_ok=True)
+    async with Running(tmp_path, brokerName="broker-a") as running:
+        answer = await running.send(b"two", "Static")
+        assert (answer.fields["queueId"], answer.fields["queueOffset"]) == ("0", "10001")
+        answer = await running.pull("Static", 10_000)
+        assert [one.body for one in record.decode_all(answer.body, check_crc=True)] == [b"one", b"two"]
+        assert answer.fields["offsetDelta"] == "10000"
+        assert (await running.ask(215, topic="Static")).code == 0
+    assert '"Static"' not in (tmp_path / MAPPING_FILE).read_text()
+
+
+async def test_a_bad_mapping_stops_the_start_though_the_one_before_is_sound(tmp_path):
+    async with Running(tmp_path, brokerName="broker-a") as running:
+        for _ in range(2):
+            assert (await running.ask(513, STATIC.encode(), **STATIC_FIELDS)).code == 0
+    assert (tmp_path / f"{MAPPING_FILE}.bak").exists()
+    (tmp_path / MAPPING_FILE).write_text("{")
+    running = Running(tmp_path, brokerName="broker-a")
+    with pytest.raises(DamagedStoreError, match="topicQueueMapping.json"):
+        await running.__aenter__()
+    await asyncio.to_thread(running.store.close)

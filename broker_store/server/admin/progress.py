@@ -41,7 +41,9 @@ class ProgressAdmin:
         offsets: dict[MessageQueue, ConsumeOffsets] = {}
         async for some in in_turns(topics, 8):
             for topic in some:
-                offsets |= self._progress(group, topic)
+                # What a group has not read yet is asked for in the items of a logical queue: there it is -1
+                none_yet = 0 if self._parts.static_topics.get(topic) is None else -1
+                offsets |= self._progress(group, topic, none_yet)
         rate = self._parts.statistics.got_rate(group, header.topic or None)
         return command.answer(0, None, None, offset_bodies.encode_consume_stats(offsets, rate))
 
@@ -56,8 +58,9 @@ class ProgressAdmin:
         names.update(dict.fromkeys(topic for topic in retries if parts.lag_offsets.unread(group, topic)))
         return list(names)
 
-    def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeOffsets]:
-        """Return the progress of a group in each queue of a topic; empty for an unknown topic."""
+    def _progress(self, group: str, topic: str, none_yet: int = 0) -> dict[MessageQueue, ConsumeOffsets]:
+        """Return the progress of a group in each queue of a topic; empty for an unknown topic. `none_yet` is
+        the offset in a queue where the group has none."""
         parts, store = self._parts, self._parts.store
         config = parts.topics.get(topic)
         begins = parts.lag_offsets.unread(group, topic) if topic.startswith(RETRY_PREFIX) else {}
@@ -68,7 +71,7 @@ class ProgressAdmin:
             last_ms = store.reads.times.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
             pulled = parts.offsets.pulled_offset(group, topic, queue_id)
             queue = MessageQueue(topic, parts.broker_name, queue_id)
-            consumed = begins.get(queue_id, 0) if consumed is None else max(0, consumed)
+            consumed = begins.get(queue_id, none_yet) if consumed is None else max(0, consumed)
             found[queue] = ConsumeOffsets(
                 high, consumed, max(0, last_ms), consumed if pulled is None else max(0, pulled)
             )

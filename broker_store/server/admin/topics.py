@@ -13,7 +13,6 @@ from broker_store.broker.topics import (
     TopicConfig,
 )
 from broker_store.errors import FieldError
-from broker_store.formats.config_json import DataVersion
 from broker_store.formats.names import check_topic, pop_retry_topic
 from broker_store.protocol import fastjson, offset_bodies, topic_bodies
 from broker_store.protocol.codes import RequestCode as R
@@ -46,6 +45,7 @@ def forget_topic(parts: BrokerParts, topic: str) -> bool:
     parts.in_flight.forget_topic(topic)
     parts.revive_log.counts.forget_topic(topic)
     parts.broadcast.forget(topic=topic)
+    parts.static_topics.delete(topic)
     parts.statistics.forget_topic(topic)
     return known
 
@@ -56,6 +56,37 @@ def known_topic(parts: BrokerParts, topic: str) -> TopicConfig:
     if config is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.255}] not exist")
     return config
+
+
+def check_config(parts: BrokerParts, config: TopicConfig, *, max_queues: int = MAX_QUEUES) -> None:
+    """Raise an error for settings of a topic that a request may not set."""
+    check_topic(config.name)
+    if parts.topics.is_system(config.name):
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, f"The topic[{config.name}] is conflict with system topic."
+        )
+    for name, number in (("readQueueNums", config.read_queues), ("writeQueueNums", config.write_queues)):
+        if not 0 <= number <= max_queues:
+            raise FieldError(name, number, f"0 to {max_queues}")
+    if not 0 <= config.perm <= 15:
+        raise FieldError("perm", config.perm, "the bits 4 read, 2 write, 1 inherit")
+    attributes.check_message_type(config.attributes, parts.settings.enable_mixed_message_type)
+    if config.filter_type not in FILTER_TYPES:
+        raise FieldError("topicFilterType", config.filter_type, " or ".join(FILTER_TYPES))
+    if len(config.attributes) > MAX_ATTRIBUTES:
+        raise FieldError("attributes", len(config.attributes), f"at most {MAX_ATTRIBUTES}")
+    longest = max((len(text) for pair in config.attributes.items() for text in pair), default=0)
+    if longest > MAX_ATTRIBUTE_CHARACTERS:
+        raise FieldError(
+            "attributes", longest, f"names and values of at most {MAX_ATTRIBUTE_CHARACTERS} characters"
+        )
+    kind = config.attributes.get("queue.type", "SimpleCQ")
+    policy = config.attributes.get("cleanup.policy", "DELETE")
+    if kind != "SimpleCQ" or policy != "DELETE":
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported",
+        )
 
 
 class TopicAdmin:
@@ -126,40 +157,14 @@ class TopicAdmin:
         return replace(config, attributes=attributes.altered_by_item(known, config.attributes))
 
     def _check_topic(self, config: TopicConfig) -> None:
-        check_topic(config.name)
-        if self._parts.topics.is_system(config.name):
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER, f"The topic[{config.name}] is conflict with system topic."
-            )
-        for name, number in (("readQueueNums", config.read_queues), ("writeQueueNums", config.write_queues)):
-            if not 0 <= number <= MAX_QUEUES:
-                raise FieldError(name, number, f"0 to {MAX_QUEUES}")
-        if not 0 <= config.perm <= 15:
-            raise FieldError("perm", config.perm, "the bits 4 read, 2 write, 1 inherit")
-        attributes.check_message_type(config.attributes, self._parts.settings.enable_mixed_message_type)
-        if config.filter_type not in FILTER_TYPES:
-            raise FieldError("topicFilterType", config.filter_type, " or ".join(FILTER_TYPES))
-        if len(config.attributes) > MAX_ATTRIBUTES:
-            raise FieldError("attributes", len(config.attributes), f"at most {MAX_ATTRIBUTES}")
-        longest = max((len(text) for pair in config.attributes.items() for text in pair), default=0)
-        if longest > MAX_ATTRIBUTE_CHARACTERS:
-            raise FieldError(
-                "attributes", longest, f"names and values of at most {MAX_ATTRIBUTE_CHARACTERS} characters"
-            )
-        kind = config.attributes.get("queue.type", "SimpleCQ")
-        policy = config.attributes.get("cleanup.policy", "DELETE")
-        if kind != "SimpleCQ" or policy != "DELETE":
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"queue.type {kind:.40} with cleanup.policy {policy:.40} is not supported",
-            )
+        check_config(self._parts, config)
 
     def all_topics(self, command: Command, channel: Channel) -> Answer:
         topics = self._parts.topics
         head = {
             "dataVersion": topics.data_version.to_json(),
-            "mappingDataVersion": DataVersion().to_json(),
-            "topicQueueMappingDetailMap": {},
+            "mappingDataVersion": self._parts.static_topics.data_version.to_json(),
+            "topicQueueMappingDetailMap": self._parts.static_topics.to_json(),
         }
         configs = topics.all()
         entries = ((config.name, config.to_json()) for config in configs)
@@ -174,7 +179,11 @@ class TopicAdmin:
             return command.answer(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {header.topic:.255}"
             )
-        return command.answer(0, None, None, fastjson.dumps(config.to_json()))
+        members = config.to_json()
+        mapping = self._parts.static_topics.get(header.topic) if header.lo else None
+        if mapping is not None:
+            members["mappingDetail"] = mapping.to_json()
+        return command.answer(0, None, None, fastjson.dumps(members))
 
     def delete_topic(self, command: Command, channel: Channel) -> Command:
         topic = read_header(R.DELETE_TOPIC_IN_BROKER, command.fields).topic

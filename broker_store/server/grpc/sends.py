@@ -127,7 +127,8 @@ class Sends:
         queue_id = self._queue(config, first.system_properties if len(messages) == 1 else None)
         if len(messages) == 1 and properties.PRIORITY in pairs[0]:
             if kind == PRIORITY:
-                queue_id = queue_of(first.system_properties.priority, config.write_queues)
+                queues = self._queues(config)
+                queue_id = queues[queue_of(first.system_properties.priority, len(queues))]
             else:  # the message waits or is in order, and has no priority then
                 del pairs[0][properties.PRIORITY]
         made = [
@@ -173,9 +174,21 @@ class Sends:
         """Return the queue of a call. Raises Refused if no queue takes messages."""
         if not config.write_queues or not config.perm & self._parts.settings.broker_permission & PERM_WRITE:
             raise Refused(Code.FORBIDDEN, "no writable queue", "permission")
+        queues = self._queues(config)
         if system is not None and system.message_group:
-            return consistent_hash(java_hash(system.message_group), config.write_queues)
-        return next(self._turn) % config.write_queues
+            return queues[consistent_hash(java_hash(system.message_group), len(queues))]
+        return queues[next(self._turn) % len(queues)]
+
+    def _queues(self, config: TopicConfig) -> Sequence[int]:
+        """Return the queues that take messages: of a static topic those that this broker leads. Raises
+        Refused if it leads none."""
+        mapping = self._parts.static_topics.get(config.name)
+        if mapping is None:
+            return range(config.write_queues)
+        queues = sorted(mapping.leads.values())
+        if not queues:
+            raise Refused(Code.FORBIDDEN, "this broker leads no queue of the static topic", "permission")
+        return queues
 
     def _message(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import random
+from collections.abc import Sequence
 
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats import message_id, properties
@@ -94,6 +95,16 @@ class EmbeddedSends(Sends):
         parts = self._host.parts
         if not new.body:
             raise Problem("invalid", "the body is empty")
+        queues: Sequence[int] = range(config.write_queues)
+        if (mapping := parts.static_topics.get(config.name)) is not None:
+            queues = sorted(mapping.leads.values())
+            if not queues or new.queue_id not in (None, *queues):
+                raise Problem(
+                    "not_writable",
+                    f"of static topic {config.name} this broker leads the queues {queues}, by the numbers of "
+                    "its store; a message in another queue would reach no consumer",
+                    "send by a client of RocketMQ in Java",
+                )
         if new.queue_id is not None and new.queue_id >= config.write_queues:
             raise Problem(
                 "queue_not_found",
@@ -112,7 +123,7 @@ class EmbeddedSends(Sends):
             properties.MESSAGE_REGION: parts.settings.region_id,
             properties.CLUSTER: parts.cluster,
         }
-        queue_id = next(self._queue_turn) % config.write_queues if new.queue_id is None else new.queue_id
+        queue_id = queues[next(self._queue_turn) % len(queues)] if new.queue_id is None else new.queue_id
         message = Message(
             config.name,
             queue_id,

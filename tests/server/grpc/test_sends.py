@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from broker_store.broker.topics import TopicConfig
 from broker_store.formats.consistent_hash import consistent_hash
 from broker_store.formats.java_hash import java_hash
+from broker_store.formats.static_topics import MappingItem, TopicMapping
 from broker_store.formats.timer_log import TIMER_TOPIC
 from broker_store.formats.topics import HALF_TOPIC
 from broker_store.protocol.grpc.v2 import service_pb2 as s
@@ -61,6 +62,21 @@ async def test_messages_of_a_group_are_in_one_queue_in_their_order(opened):
             if one.properties["__SHARDINGKEY"] == group
         ]
         assert bodies == list(range(int(group[-1]), 12, 3))
+
+
+async def test_messages_of_a_static_topic_go_to_queues_that_the_broker_leads(opened):
+    port = await typed(opened)
+    port.parts.topics.put(TopicConfig("Static", 4, 4))
+    name = port.parts.broker_name
+    led, left = MappingItem(0, 3, name, 0), MappingItem(0, 1, name, 0)
+    rows = {0: (led,), 1: (left, MappingItem(1, 0, "other", -1))}
+    port.parts.static_topics.put(TopicMapping("Static", 2, name, 1, rows))
+    for number in range(4):
+        answer = await port.send(message(b"%d" % number, "Static", message_id=f"id{number}"))
+        assert answer.status.code == Code.OK
+    assert [len(port.harness.store.messages("Static", queue)) for queue in range(4)] == [0, 0, 0, 4]
+    port.parts.static_topics.put(TopicMapping("Static", 2, name, 1, {1: rows[1]}))
+    assert (await port.send(message(b"x", "Static"))).status.code == Code.FORBIDDEN
 
 
 async def test_a_delayed_message_comes_at_its_time_and_not_before(opened):
