@@ -377,7 +377,7 @@ class Consume:
         self._answer(pull, result, moved=goes_back)
 
     def _refuse_to_park(self, pull: Pull, holders: Holders) -> None:
-        """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULLNOT_FOUND it would pull
+        """Answer SYSTEM_BUSY, after which a client waits for some seconds; after PULL_NOT_FOUND it would pull
         again at once."""
         parked, channel = self._parts.parked, pull.channel
         full = parked.held.full(holders)
