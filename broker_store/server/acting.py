@@ -33,6 +33,7 @@ from broker_store.server.other_brokers import OtherBrokers
 from broker_store.server.parts import BrokerParts, inner_credentials
 from broker_store.server.reads_at_others import ReadsAtOthers
 from broker_store.server.registration import Registration
+from broker_store.server.static_topic_cleaning import StaticTopicCleaning
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Role:
             Acting(parts, registration, self.brokers) if parts.settings.enable_slave_acting_master else None
         )
         self._link: MasterLink | None = None  # of a slave
+        self._cleaning: asyncio.Task[None] | None = None  # of static topics
 
     async def prepare(self) -> None:
         """Prepare to be seen: before this broker registers, and delivers what waits."""
@@ -67,6 +69,9 @@ class Role:
     def start(self) -> None:
         """Begin to copy if this broker is a slave, and to watch who else lives."""
         self._link = follow_master(self._parts)
+        if not self._parts.replication.is_slave and not self._parts.store_settings.inspect:
+            cleaning = StaticTopicCleaning(self._parts, self.brokers)
+            self._cleaning = asyncio.get_running_loop().create_task(cleaning.run())
         if self._acting is not None:
             self._parts.replication.on_members_changed = self._acting.members.refresh
             self._acting.start()
@@ -76,6 +81,9 @@ class Role:
             await self._acting.stop()
         if self._link is not None:
             await self._link.stop()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            await asyncio.gather(self._cleaning, return_exceptions=True)
         self._parts.pops_of_others.fetch = None
         self._reads_at_others.stop()
         self.brokers.close()

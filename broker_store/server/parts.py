@@ -57,6 +57,7 @@ from broker_store.server.pop_request import Pop
 from broker_store.server.port_shares import shares_of
 from broker_store.server.pull import Pull
 from broker_store.server.send_group import SendGroup
+from broker_store.server.static_topic_changes import StaticTopicChanges
 
 
 class Endpoint:
@@ -93,6 +94,7 @@ class BrokerParts:
     access_changes: AccessChanges | None  # None if there is no access control
     topics: Topics
     static_topics: StaticTopics
+    static_topic_changes: StaticTopicChanges
     groups: Groups
     offsets: Offsets
     lag_offsets: LagOffsets
@@ -214,6 +216,7 @@ def build_parts(
         max_topics=settings.max_topics,
         revive_queues=settings.revive_queue_num,
     )
+    static_topics = StaticTopics(broker=settings.broker_name, clock=clock)
     shares = shares_of(settings, settings.max_percent_of_user)
     names = group_names()
     offsets = Offsets(
@@ -280,7 +283,8 @@ def build_parts(
         access=access,
         access_changes=None if access is None else AccessChanges(access, store),
         topics=topics,
-        static_topics=StaticTopics(broker=settings.broker_name, clock=clock),
+        static_topics=static_topics,
+        static_topic_changes=StaticTopicChanges(static_topics, store),
         groups=groups,
         offsets=offsets,
         lag_offsets=LagOffsets(

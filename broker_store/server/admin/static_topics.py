@@ -3,10 +3,8 @@ its rows of the mapping; Apache's mqadmin makes the rows and the order of its re
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from broker_store.broker import static_topics
 from broker_store.broker.static_topics import following
 from broker_store.broker.topics import TopicConfig
 from broker_store.errors import FieldError, FormatError
@@ -28,7 +26,6 @@ class StaticTopicAdmin:
     def __init__(self, parts: BrokerParts, end_pulls: Callable[[str], None]):
         """`end_pulls(topic)` answers the parked pulls of a topic whose queues may have moved."""
         self._parts, self._end_pulls = parts, end_pulls
-        self._lock = asyncio.Lock()
 
     def handlers(self) -> Handlers:
         return {R.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
@@ -38,29 +35,28 @@ class StaticTopicAdmin:
         without it the offsets of messages that are sent then would be others after a crash."""
         parts = self._parts
         header = read_header(R.UPDATE_AND_CREATE_STATIC_TOPIC, command.fields)
-        async with self._lock:
-            old = parts.topics.get(header.topic)
-            config = TopicConfig(
-                header.topic,
-                header.read_queue_nums,
-                header.write_queue_nums,
-                header.perm,
-                header.topic_filter_type or "SINGLE_TAG",
-                header.topic_sys_flag or 0,
-                old.order if old else False,
-                old.attributes if old else {},
-            )
-            check_config(parts, config, max_queues=MAX_LOGICAL_QUEUES)
-            given = _mapping_of(command.body)
-            _check(given, config, parts.broker_name)
-            before = parts.static_topics.get(header.topic)
-            mapping = following(before, given, force=bool(header.force))
+        old = parts.topics.get(header.topic)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type or "SINGLE_TAG",
+            header.topic_sys_flag or 0,
+            old.order if old else False,
+            old.attributes if old else {},
+        )
+        check_config(parts, config, max_queues=MAX_LOGICAL_QUEUES)
+        given = _mapping_of(command.body)
+        _check(given, config, parts.broker_name)
+
+        def change(before: TopicMapping | None) -> TopicMapping:
             parts.topics.check_room_for(header.topic)
-            text = parts.static_topics.text_with(mapping)
-            await asyncio.to_thread(parts.store.write_config, static_topics.FILE_NAME, text)
-            parts.static_topics.put(mapping)
-            # After the mapping, which is registered with the topic
-            parts.topics.put(config)
+            return following(before, given, force=bool(header.force))
+
+        await parts.static_topic_changes.make(header.topic, change)
+        # After the mapping, which is registered with the topic
+        parts.topics.put(config)
         self._end_pulls(header.topic)
         return command.answer()
 
