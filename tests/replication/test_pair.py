@@ -12,7 +12,8 @@ from broker_store.client import Admin, Producer
 from broker_store.client.errors import ClientError
 from broker_store.config.load import load_settings
 from broker_store.formats import timer_check
-from broker_store.messages import PutStatus
+from broker_store.formats.static_topics import MappingItem, TopicMapping
+from broker_store.messages import Message, PutStatus
 from broker_store.protocol.codes import RequestCode as R
 from broker_store.protocol.command import Command
 from broker_store.replication import follower
@@ -161,6 +162,25 @@ async def ha_status(process):
     answer = await channel.request(Command.request(int(R.GET_BROKER_HA_STATUS), {}), 5)
     channel.abort()
     return answer.body
+
+
+async def test_a_slave_has_the_mapping_of_a_static_topic_and_reads_by_logical_offsets(pair):
+    master = await pair.start_master(haListenPort=str(free_port()))
+    await pair.admin(lambda admin: admin.create_topic("Copied", read_queues=2, write_queues=2))
+    rows = {0: (MappingItem(1, 1, "pair", 10_000),)}
+    master.parts.static_topics.put(TopicMapping("Copied", 1, "pair", 1, rows))
+    await pair.admin(lambda admin: admin.create_group("readers"))
+    stored = await master.parts.sends.put(Message("Copied", 1, b"x", b"", 0, 0, 0))
+    assert stored.queue_offset == 0
+    slave = await pair.start_slave()
+    await until(lambda: slave.parts.static_topics.table == master.parts.static_topics.table != {})
+    await until(lambda: slave.store.reads.max_offset("Copied", 1) == 1)
+    fields = {"topic": "Copied", "queueId": "0"}
+    address = slave.parts.endpoint.address
+    answer = await pair.admin(lambda admin: admin.ask(address, R.GET_MAX_OFFSET, fields))
+    assert answer.fields == {"offset": "10001"}
+    master.parts.static_topics.delete("Copied")
+    await until(lambda: not slave.parts.static_topics.table)
 
 
 async def test_what_the_master_deletes_is_deleted_at_the_slave(pair):
