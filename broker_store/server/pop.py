@@ -17,6 +17,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import deque
 from functools import partial
 
 from broker_store.broker.offsets import TooManyOffsetsError
@@ -79,24 +80,22 @@ class Pops:
             pop.answer(PopResult(PopEnd.FOUND))
         elif pop.deadline_ms <= self._parts.clock():
             pop.answer(PopResult(PopEnd.NOTHING))
-        elif not self._park(pop):
+        elif not self.waiting.park(pop):
             pop.answer(PopResult(PopEnd.FULL))
 
     # Reading
 
-    def _begin(self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False) -> Run:
-        return Run(
-            pop,
-            places_of(self._parts, pop, draw(self.random, pop)),
-            self._parts.clock(),
-            ORDER_REVIVE_QUEUE if pop.is_order else self._parts.revive_log.next_queue(),
-            parked,
-            peeks,
-        )
+    def _begin(
+        self, pop: Pop, parked: ParkedPop[Pop] | None = None, *, peeks: bool = False, reads: bool = True
+    ) -> Run:
+        places = places_of(self._parts, pop, draw(self.random, pop)) if reads else deque()
+        revive_queue = ORDER_REVIVE_QUEUE if pop.is_order else self._parts.revive_log.next_queue()
+        return Run(pop, places, self._parts.clock(), revive_queue, parked, peeks)
 
     def _advance(self, run: Run) -> None:
         """Read the next queues of a pop, and answer it when it has enough or no queue is left."""
         pop, reads = run.pop, 0
+        run.turns += 1
         if not may_read(self._parts, run.pop):
             run.places.clear()
         while run.places and run.count < pop.max_messages and run.size < MAX_POP_BYTES:
@@ -414,8 +413,11 @@ class Pops:
         pop = run.pop
         if pop.deadline_ms <= self._parts.clock():
             self._answer_nothing(run)
-        elif not pop.channel.closed and not self._park(pop):
-            self._answer_nothing(run, PopEnd.FULL)
+        elif not pop.channel.closed:
+            if not self.waiting.park(pop):
+                self._answer_nothing(run, PopEnd.FULL)
+            elif run.turns > 1 and self._has_message(pop):
+                self.waiting.wake([pop.line])  # it came before the queues were watched
 
     def _answer_found(self, run: Run, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK:
@@ -438,14 +440,6 @@ class Pops:
         run.pop.answer(run.result(end))
 
     # Waiting
-
-    def _park(self, pop: Pop) -> bool:
-        """Have a request wait for a message; False if there is no room."""
-        if not self.waiting.park(pop):
-            return False
-        if self._has_message(pop):
-            self.waiting.wake([pop.line])  # it came before the queues were watched
-        return True
 
     def _has_message(self, pop: Pop) -> bool:
         """True if a queue of a pop has messages after the group's position, which the filter may reject."""
@@ -470,7 +464,7 @@ class Pops:
         if pop.is_question:
             pop.answer(PopResult(PopEnd.NOTHING))
         else:
-            self._answer_nothing(self._begin(pop))
+            self._answer_nothing(self._begin(pop, reads=False))
 
     def _retry(self, parked: ParkedPop[Pop]) -> None:
         """Read again for a parked pop. It is answered, or stays parked."""

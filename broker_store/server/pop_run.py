@@ -28,7 +28,7 @@ class Run:
     size: int = 0
     rest: int = 0
     log_end: int = 0
-    reads: int = 0
+    turns: int = 0  # of the loop in which it read
     corrected: bool = False  # the offset of the first of `places`
     is_storing: bool = False  # its pop checkpoint is on the way to another master
     refused: PutStatus | None = None

@@ -115,11 +115,13 @@ def _ends(name: str) -> Iterator[str]:
 
 
 def affected(changed: Iterable[str], named_by: dict[str, set[str]]) -> list[str]:
-    """Return the test files that the changed files reach, the nearest first."""
+    """Return the test files that the changed files reach, the nearest first; of equally near ones those that
+    are named after what they test."""
     distance = dict.fromkeys(changed, 0)
     ahead = list(distance)
     for name in ahead:  # grows while it is read
-        for other in sorted(named_by.get(name, ())):
+        own = f"/test_{Path(name).stem}.py"
+        for other in sorted(named_by.get(name, ()), key=lambda other: (not other.endswith(own), other)):
             if other not in distance:
                 distance[other] = distance[name] + 1
                 ahead.append(other)
