@@ -1,4 +1,4 @@
-"""Source addresses of policies: one address, compared as text, or a block `address/bits`.
+"""Source addresses of policies: one address, compared as text (`one_spelling`), or a block `address/bits`.
 
 A block compares the numbers of both addresses and not their families, as in Apache: `::/0` has every IPv4
 address, and `0.0.0.0/0` has the IPv6 addresses below 2^32.
@@ -23,6 +23,14 @@ def is_address_rule(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def one_spelling(rule: str) -> str:
+    """Return an address rule as addresses of clients are spelled; a block as it is, it compares numbers."""
+    if "/" in rule:
+        return rule
+    address = ipaddress.ip_address(rule)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def matches(rule: str, address: str) -> bool:

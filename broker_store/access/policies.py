@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from broker_store.access.addresses import is_address_rule
-from broker_store.access.resources import Action, Resource, read_actions, read_resource
+from broker_store.access.addresses import is_address_rule, one_spelling
+from broker_store.access.resources import ANYTHING, Action, Resource, read_actions, read_resource
 from broker_store.errors import FormatError
+from broker_store.excerpts import text_excerpt
 
 MAX_ENTRIES = 1_000  # of a user
 MAX_SOURCES = 100  # of an entry
@@ -120,11 +121,13 @@ def policy_type(text: object) -> PolicyType:
     return PolicyType.DEFAULT if is_default else PolicyType.CUSTOM
 
 
-def read_policies(value: object, *, is_strict: bool = False) -> tuple[Policy, ...]:
+def read_policies(value: object, *, is_strict: bool = False, have_types: bool = False) -> tuple[Policy, ...]:
     """Return the policies in the member `policies` of an AclInfo. Raises PolicyError.
 
-    Apache takes an unknown policy type for Custom, and leaves unknown actions out. With `is_strict` both are
-    refused: in a file that was changed by hand they would be a right that is given, or not withheld."""
+    Apache takes an unknown policy type for Custom, leaves unknown actions out, cuts a resource `Topic:*x*` to
+    `Topic:*`, and compares addresses as text. With `is_strict`, of requests and of the file, the first three
+    are refused and addresses have one spelling: they would be a right that is given, or not withheld. With
+    `have_types`, of the file, a policy without a type is refused too; in a request it is Custom."""
     if not isinstance(value, list) or not value:
         raise PolicyError("The policies is empty.")
     policies = []
@@ -138,9 +141,11 @@ def read_policies(value: object, *, is_strict: bool = False) -> tuple[Policy, ..
             raise PolicyError(f"{count} entries, of at most {MAX_ENTRIES} of a user")
         kind = policy_type(given.get("policyType"))
         rules = tuple(map(_read_rule, entries))
-        is_known = _is_type(given.get("policyType"), kind) and all(map(_has_known_actions, entries))
-        if is_strict and not is_known:
-            raise PolicyError("The policy type or an action is not known.")
+        if is_strict:
+            if have_types or given.get("policyType") is not None:
+                _check_type(given.get("policyType"), kind)
+            _check_known(entries)
+            rules = tuple(rule._replace(sources=tuple(map(one_spelling, rule.sources))) for rule in rules)
         policies.append(Policy(kind, rules))
     return tuple(policies)
 
@@ -172,13 +177,21 @@ def _read_rule(value: object) -> Rule:
     return Rule(resource, tuple(dict.fromkeys(actions)), sources, verdict)
 
 
-def _is_type(text: object, kind: PolicyType) -> bool:
-    return isinstance(text, str) and text.lower() == kind.lower()
+def _check_type(given: object, kind: PolicyType) -> None:
+    if not (isinstance(given, str) and given.lower() == kind.lower()):
+        raise PolicyError(f"The policy type {text_excerpt(given)} is not known.")
 
 
-def _has_known_actions(entry: Mapping[str, object]) -> bool:
-    given = entry.get("actions")
-    return isinstance(given, list) and len(read_actions(_texts(given))) == len(given)
+def _check_known(entries: list[Mapping[str, object]]) -> None:
+    """Raise PolicyError for what Apache reads as something else."""
+    for entry in entries:
+        actions = entry.get("actions")
+        for action in actions if isinstance(actions, list) else []:
+            if not (isinstance(action, str) and read_actions([action])):
+                raise PolicyError(f"The action {text_excerpt(action)} is not known.")
+        resource = str(entry.get("resource"))
+        if ANYTHING in resource.rstrip(ANYTHING):
+            raise PolicyError(f"The resource {text_excerpt(resource)} has a * that is not at its end.")
 
 
 def _sources(value: object) -> tuple[str, ...]:

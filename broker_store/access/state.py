@@ -215,7 +215,7 @@ def _read_acls(values: list[object], users: Mapping[str, User]) -> dict[str, Acl
         given = item if isinstance(item, dict) else {}
         try:
             name = read_subject(given.get("subject"))
-            acl = Acl(read_policies(given.get("policies"), is_strict=True))
+            acl = Acl(read_policies(given.get("policies"), is_strict=True, have_types=True))
         except (ChangeRefused, PolicyError) as error:
             raise FormatError(f"ACL number {number + 1} is wrong: {error}") from None
         if name not in users or name in acls:

@@ -166,3 +166,33 @@ def test_a_deleted_user_takes_its_policies_along():
 def test_the_rule_that_decides_is_given_in_words():
     (rule,) = sound().acls["bob"].rules_of(PolicyType.CUSTOM)
     assert rule.text == "Allow Pub on Topic:T* from 10.0.0.0/8"
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"resource": "Topic:*x*"}, r"Topic:\*x\* has a \* that is not at its end"),
+        ({"resource": "Topic:pay*x"}, r"Topic:pay\*x has a \* that is not at its end"),
+        ({"actions": ["Pub", "Sbu"]}, "action Sbu is not known"),
+        ({"actions": ["Pub", 5]}, "action 5 is not known"),
+    ],
+)
+def test_what_would_be_read_as_something_else_is_refused(changed, why):
+    """A right to `Topic:*x*` was one to all topics, and a denial of an unknown action denied nothing."""
+    assert read_policies([{"entries": [ENTRY | changed]}])
+    with pytest.raises(policies.PolicyError, match=why):
+        read_policies([{"entries": [ENTRY | changed]}], is_strict=True)
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(policies.PolicyError, match="policy type Defalut is not known"):
+        read_policies([{"policyType": "Defalut", "entries": [ENTRY]}], is_strict=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [("2001:DB8:0::1", "2001:db8::1"), ("::ffff:1.2.3.4", "1.2.3.4"), ("10.0.0.0/8", "10.0.0.0/8")],
+)
+def test_an_address_has_the_spelling_of_those_of_clients(given, address):
+    (policy,) = read_policies([{"entries": [ENTRY | {"sourceIps": [given]}]}], is_strict=True)
+    assert policy.rules[0].sources == (address,)

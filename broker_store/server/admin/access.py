@@ -104,7 +104,7 @@ class AccessAdmin:
             raise Refusal(ResponseCode.INVALID_PARAMETER, "header and body name two subjects", "two subjects")
         name = _read_subject(subject)
         try:
-            policies = read_policies(info["policies"])
+            policies = read_policies(info["policies"], is_strict=True)
         except PolicyError as error:
             raise _refusal(error) from None
         return await self._change(command, lambda state, by: state.with_policies(name, policies))

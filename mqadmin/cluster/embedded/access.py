@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from broker_store.access import state as users_of_broker
-from broker_store.access.addresses import is_address_rule
+from broker_store.access.addresses import is_address_rule, one_spelling
 from broker_store.access.control import AccessControl
 from broker_store.access.denied import FAILED
 from broker_store.access.imported import Imported, with_imported
@@ -441,4 +441,5 @@ def _rule_of(rule: AccessRule) -> Rule:
                 f"addresses: {address[:SHOWN_CHARACTERS]!r} is none: expected an address such as 10.0.0.7, "
                 f"or a block such as 10.0.0.0/8",
             )
-    return Rule(resource, tuple(dict.fromkeys(actions)), tuple(rule.addresses), Verdict(rule.verdict))
+    addresses = tuple(map(one_spelling, rule.addresses))
+    return Rule(resource, tuple(dict.fromkeys(actions)), addresses, Verdict(rule.verdict))
