@@ -6,13 +6,26 @@ store's lock first.
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 from mqadmin.process.program_name import PROGRAM, program, with_program
+
+# Commands of Django for users and the dashboard's database, which have no option --data
+_OF_DJANGO = {
+    "changepassword",
+    "createsuperuser",
+    "migrate",
+    "showmigrations",
+    "flush",
+    "dumpdata",
+    "loaddata",
+}
 
 
 def default_data_directory() -> Path:
@@ -37,11 +50,18 @@ def main() -> None:
     os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mqadmin.settings")
     # The settings lie in the data directory, so the option that names it is needed before they are read.
-    for option, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=False):
+    arguments, of_data = sys.argv, set[int]()
+    for at, (option, following) in enumerate(zip(arguments[1:], [*arguments[2:], ""], strict=False), 1):
         if option == "--data" and following:
             os.environ["BROKER_DATA_DIR"] = following
+            of_data |= {at, at + 1}
         elif option.startswith("--data="):
             os.environ["BROKER_DATA_DIR"] = option.removeprefix("--data=")
+            of_data.add(at)
+    if set(arguments[1:2]) & _OF_DJANGO:
+        arguments = [argument for at, argument in enumerate(arguments) if at not in of_data]
+        # That a password comes from a pipe is no news
+        warnings.filterwarnings("ignore", category=getpass.GetPassWarning)
     if sys.argv[1:2] == ["runbroker"]:
         _prepare_broker()
     try:
@@ -52,7 +72,7 @@ def main() -> None:
             f"use .venv/bin/python manage.py ..."
         )
     try:
-        execute_from_command_line(sys.argv)
+        execute_from_command_line(arguments)
     except Exception as error:
         # of Django's own commands and those of its applications; ours say it themselves
         from mqadmin.management.plain import failure_of

@@ -129,8 +129,10 @@ def test_a_command_of_django_whose_input_ends_ends_with_1_and_a_sentence(tmp_pat
         done = ended(tmp_path, *arguments.split(), answers=answers)
         assert done.returncode == 1 and "Traceback" not in done.stderr, arguments
         assert done.stderr.splitlines()[-1].startswith("the input ended before the command had its answers. ")
-    done = ended(tmp_path, "changepassword", "admin", answers=password * 2)
-    assert done.returncode == 0 and "Password changed successfully" in done.stdout
+    for data in ([], ["--data", str(tmp_path / "data")], [f"--data={tmp_path / 'data'}"]):
+        done = ended(tmp_path, "changepassword", *data, "admin", answers=password * 2)
+        assert done.returncode == 0 and "Password changed successfully" in done.stdout
+        assert "GetPassWarning" not in done.stderr
 
 
 def test_check_store_ends_with_0_for_a_sound_store_and_1_where_there_is_none(tmp_path):
