@@ -156,6 +156,7 @@ def test_queues_are_moved_and_a_group_goes_on_in_all_parts(way, cluster, java):
     assert all(0 < int(fields["timestamp"]) < times[1] for fields in found)
 
 
+@pytest.mark.proof  # a send that takes too long on a busy machine may be stored, and is not acknowledged
 @pytest.mark.takes(100)
 @pytest.mark.parametrize("java", ["ours"], indirect=True)
 def test_nothing_is_lost_or_given_twice_while_queues_are_moved(cluster, java):
