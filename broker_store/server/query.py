@@ -105,10 +105,9 @@ class Query:
                 require(self._parts, command, channel, on_topic(stated, Action.GET))
             return command.answer(0, None, None, raw)
 
-        records = self._store.reads.records
         if header.as_in_log:  # a slave compares logs, whatever became of the topic
-            return when_read(channel, records.record_now(header.offset), answer)
-        return when_read(channel, records.record_by_id(header.offset), answer)
+            return when_read(channel, self._store.reads.records.record_now(header.offset), answer)
+        return when_read(channel, self._store.reads.records.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:
         """Search by time in a thread: it is a binary search over the log, of which most is cold."""
