@@ -45,7 +45,7 @@ _TABLE = {
     R.GET_MAX_OFFSET: f"{_QUEUE} committed:bool",
     R.GET_MIN_OFFSET: _QUEUE,
     R.GET_EARLIEST_MSG_STORETIME: _QUEUE,
-    R.VIEW_MESSAGE_BY_ID: "offset!:long topic asInLog:bool",  # asInLog: requested by our slaves alone
+    R.VIEW_MESSAGE_BY_ID: "offset!:long topic",
     R.UNREGISTER_CLIENT: "clientID! producerGroup consumerGroup",
     R.CONSUMER_SEND_MSG_BACK: (
         "offset!:long group! delayLevel!:int originMsgId originTopic unitMode:bool maxReconsumeTimes:int"

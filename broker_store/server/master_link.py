@@ -123,9 +123,7 @@ class MasterLink:
         if last is None:
             return
         offset, size = last
-        answer = await self._of_log(
-            master, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset), "asInLog": "true"}
-        )
+        answer = await self._of_log(master, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
         if answer.code == ResponseCode.SYSTEM_ERROR and (answer.remark or "").startswith(_CANNOT_FIND):
             raise DifferentLogError(
                 f"the record at {offset:,}, with which this log ends, is not in the log of the master at "

@@ -105,8 +105,6 @@ class Query:
                 require(self._parts, command, channel, on_topic(stated, Action.GET))
             return command.answer(0, None, None, raw)
 
-        if header.as_in_log:  # a slave compares logs, whatever became of the topic
-            return when_read(channel, self._store.reads.records.record_now(header.offset), answer)
         return when_read(channel, self._store.reads.records.record_by_id(header.offset), answer)
 
     async def offset_by_time(self, command: Command, channel: Channel) -> Command:

@@ -293,7 +293,9 @@ async def test_a_copy_that_ends_with_a_deleted_topic_goes_on(pair):
     address = f"127.0.0.1:{port}"
     await slave.stop()
     await master.stop()
-    master = await pair.start_master(haListenPort=port)  # its records are compared with their units now
+    master = await pair.start_master(
+        haListenPort=port
+    )  # it knows of the records that they are of a deleted topic
     slave = await pair.start_slave(haMasterAddress=address)
     await until(lambda: slave.parts.replication.follower.master == address)
     await pair.admin(lambda admin: admin.create_topic("Copied", read_queues=1, write_queues=1))

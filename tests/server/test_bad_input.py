@@ -237,7 +237,7 @@ GOOD: dict[R, tuple[dict[str, str], object]] = {
     R.GET_MAX_OFFSET: (QUEUE | {"committed": "true"}, b""),
     R.GET_MIN_OFFSET: (QUEUE, b""),
     R.GET_EARLIEST_MSG_STORETIME: (QUEUE, b""),
-    R.VIEW_MESSAGE_BY_ID: ({"offset": "0", "topic": "Orders", "asInLog": "false"}, b""),
+    R.VIEW_MESSAGE_BY_ID: ({"offset": "0", "topic": "Orders"}, b""),
     R.HEART_BEAT: ({}, BEAT),
     R.UNREGISTER_CLIENT: ({"clientID": "client", "producerGroup": "PG", "consumerGroup": "CG"}, b""),
     R.CONSUMER_SEND_MSG_BACK: (
