@@ -6,11 +6,9 @@ store's lock first.
 
 from __future__ import annotations
 
-import getpass
 import os
 import subprocess
 import sys
-import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,6 +58,9 @@ def main() -> None:
             of_data.add(at)
     if set(arguments[1:2]) & _OF_DJANGO:
         arguments = [argument for at, argument in enumerate(arguments) if at not in of_data]
+        import getpass
+        import warnings
+
         # That a password comes from a pipe is no news
         warnings.filterwarnings("ignore", category=getpass.GetPassWarning)
     if sys.argv[1:2] == ["runbroker"]:
