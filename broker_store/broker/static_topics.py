@@ -57,10 +57,8 @@ class StaticTopics:
     def own_queues(self) -> Iterator[tuple[str, int]]:
         """Yield (topic, queue id) of each physical queue of this broker that a mapping names."""
         for mapping in self.table.values():
-            for row in mapping.rows.values():
-                for item in row:
-                    if item.broker == self._broker:
-                        yield mapping.topic, item.queue_id
+            for queue_id in mapping.queues_at(self._broker):
+                yield mapping.topic, queue_id
 
     def to_json(self) -> dict[str, object]:
         """Return the table as the answers to 21 have it."""

@@ -20,7 +20,7 @@ Source: Apache's `TopicQueueMappingDetail`, `LogicQueueMappingItem` and `TopicQu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -159,6 +159,13 @@ class TopicMapping:
     def leads(self) -> dict[int, int]:
         """The physical queue of each logical one that this broker leads."""
         return {number: row[-1].queue_id for number, row in self.rows.items() if self.is_leader_of(row)}
+
+    def queues_at(self, broker: str) -> Iterator[int]:
+        """Yield the id of each physical queue of a broker that the rows name; of one in two rows twice."""
+        for row in self.rows.values():
+            for item in row:
+                if item.broker == broker:
+                    yield item.queue_id
 
     def info(self) -> MappingInfo:
         return MappingInfo(

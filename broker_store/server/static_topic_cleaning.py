@@ -96,8 +96,7 @@ class StaticTopicCleaning:
                 MessageQueue(topic, broker, number): QueueOffsets(
                     max(0, reads.min_offset(topic, number)), max(0, reads.max_offset(topic, number))
                 )
-                for name, number in self._parts.static_topics.own_queues()
-                if name == topic
+                for number in mapping.queues_at(broker)
             }
         answer = await self._ask(mapping, broker, R.GET_TOPIC_STATS_INFO, lo="false")
         return offset_bodies.decode_topic_stats(answer.body)
