@@ -31,6 +31,7 @@ from broker_store.tools import (  # noqa: F401  (each registers its commands)
     queues,
     reading,
     sends,
+    static_topics,
     statistics,
     topics,
 )

@@ -16,11 +16,12 @@ from tests.support.memory_store import MemoryStore
 
 
 class Cluster:
-    """`nameservers` is what clients are given; the broker's clock can be set ahead."""
+    """`nameservers` is what clients are given; the broker's clock can be set ahead. A cluster `beside` another
+    one is a second broker of its name server."""
 
-    def __init__(self, **settings):
+    def __init__(self, beside=None, **settings):
         self._ahead_ms = 0
-        self.nameserver = NameServer(self.clock)
+        self.nameserver = NameServer(self.clock) if beside is None else beside.nameserver
         self.nameserver_port = NameServerPort(self.nameserver, self.clock)
         self.store = MemoryStore(self.clock)
         names = {

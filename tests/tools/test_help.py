@@ -52,8 +52,6 @@ LEFT_OUT = {
         "light message queues",
     ),
     "dumpCompactionLog": "compaction topics",
-    "updateStaticTopic": "static topics",
-    "remappingStaticTopic": "static topics",
     "startMonitoring": "the dashboard shows what it prints",
 }
 # (command, option) -> why it is not here.

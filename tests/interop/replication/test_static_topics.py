@@ -1,5 +1,5 @@
-"""Static topics over three brokers, two of ours and one of Apache's, by Apache's mqadmin and Java client: what
-`StaticTopicIT` of Apache asks for, at each name server."""
+"""Static topics over three brokers, two of ours and one of Apache's, by mqadmin of both kinds and Apache's Java
+client: what `StaticTopicIT` of Apache asks for, at each name server."""
 
 import asyncio
 import time
@@ -11,6 +11,7 @@ from broker_store.protocol.codes import RequestCode
 from tests.interop import clients
 from tests.interop.lines import acknowledged
 from tests.interop.mqadmin_session import apaches
+from tests.interop.mqadmin_session import ours as our_mqadmin
 from tests.interop.replication.test_several_brokers import Cluster
 
 BLOCK = 10_000  # the step from the offsets of one item to those of the next, of Apache's tools
@@ -38,9 +39,12 @@ def java(request, cluster, tmp_path):
     return program
 
 
-def mqadmin(java, *commands):
-    texts = asyncio.run(apaches(java)([[*command.split(), "-n", java.nameserver] for command in commands]))
+def mqadmin(java, command, *, by_ours=False):
+    """Run a command with Apache's tool, or with ours."""
+    tool = our_mqadmin if by_ours else apaches(java)
+    texts = asyncio.run(tool([[*command.split(), "-n", java.nameserver]]))
     for text in texts:
+        assert not text.startswith("mqadmin "), text  # a complaint of ours
         assert "failed" not in text and "Exception" not in text, "\n".join(text.splitlines()[:12])
     return texts
 
@@ -122,17 +126,17 @@ def asked(cluster, broker, topic, code, **fields):
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("way", ["acba", "cabc", "abab"])
-def test_queues_are_moved_and_a_group_goes_on_in_all_parts(way, cluster, java):
-    """`a` and `b` are ours, `c` is Apache's."""
+@pytest.mark.parametrize(("way", "tools"), [("acba", "AAAA"), ("cabc", "oooo"), ("abab", "oAoA")])
+def test_queues_are_moved_and_a_group_goes_on_in_all_parts(way, tools, cluster, java):
+    """`a` and `b` are ours, `c` is Apache's. `tools` tells whose mqadmin makes each step: ours or Apache's."""
     topic, group = (f"{word}-{way}-{java.always['name']}" for word in ("Moved", "readers"))
-    mqadmin(java, f"updateStaticTopic -t {topic} -qn {QUEUES} -b {way[0]}")
+    mqadmin(java, f"updateStaticTopic -t {topic} -qn {QUEUES} -b {way[0]}", by_ours=tools[0] == "o")
     sent = send(java, topic, "r0")
     first = consume(java, topic, group, len(sent))
     assert progress(java, topic, group) == {(queue, EACH, EACH) for queue in range(QUEUES)}
     parts, times = [(0, EACH)], [0]
     for number, broker in enumerate(way[1:], 1):
-        mqadmin(java, f"remappingStaticTopic -t {topic} -b {broker}")
+        mqadmin(java, f"remappingStaticTopic -t {topic} -b {broker}", by_ours=tools[number] == "o")
         times.append(time.time_ns() // 1_000_000)
         lines = send(java, topic, f"r{number}")
         assert {line["broker"] for line in lines} == {broker}
