@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 
 MAX_ADDRESS_CHARACTERS = 64
-_LOOPBACK = 0x7F000001
 
 
 def is_address_rule(text: str) -> bool:
@@ -55,29 +54,13 @@ def _block(text: str) -> tuple[int, int] | None:
 
 
 def _number(text: str) -> tuple[int, int] | None:
-    """Return (number, number of bits) of an address as Java reads it, None if it is none.
+    """Return (number, number of bits) of an address, None if it is none.
 
-    Java takes an empty text for the loopback address, and `1.2.3` for 1.2.0.3.
+    Apache's broker reads the address of a block as Java does: an empty one is 127.0.0.1, `10.1` is 10.0.0.1.
+    Such a block would have other addresses than its writer means, so it is none here.
     """
-    if not text:
-        return _LOOPBACK, 32
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return _short_number(text)
+        return None
     return int(address), address.max_prefixlen
-
-
-def _short_number(text: str) -> tuple[int, int] | None:
-    """Return the number of an IPv4 address with fewer than four parts, of which the last has the rest."""
-    parts = text.split(".")
-    if len(parts) > 3 or not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
-        return None
-    *first, last = map(int, parts)
-    rest_bits = 32 - 8 * len(first)
-    if any(part > 255 for part in first) or last >> rest_bits:
-        return None
-    value = 0
-    for part in first:
-        value = value << 8 | part
-    return value << rest_bits | last, 32

@@ -26,7 +26,7 @@ from broker_store.access.signatures import (
     read_grpc_credentials,
     signed_content,
 )
-from broker_store.access.state import AccessState
+from broker_store.access.state import AccessState, ChangeRefused
 from broker_store.access.users import User, UserType
 
 MAX_REMEMBERED = 10_000  # decisions, on names of at most so many characters
@@ -45,15 +45,17 @@ class AccessControl:
         open_to_all: Iterable[str] = (),
         open_to_users: Iterable[str] = (),
         first_users: Iterable[User] = (),
+        signs_as: str | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ):
         """`open_to_all` are the codes and gRPC messages that need no signature, `open_to_users` those that
-        need no right."""
+        need no right. `signs_as` is the user whose name is in the broker's own requests."""
         self.authorizes, self.cluster = authorizes, cluster
         self._open_to_all, self._open_to_users = frozenset(open_to_all), frozenset(open_to_users)
         self._clock = clock
         self.refusals = AccessRefusals()
         self._first_users = tuple(first_users)
+        self._signs_as = signs_as
         self._decisions: dict[tuple[str, Demand, str | None], Decision] = {}
         # Users that may send to a topic from an address: a send is the most frequent request, and to find its
         # demand and the decision takes several times as long as to find it here.
@@ -101,6 +103,23 @@ class AccessControl:
             for user in self._first_users
             if not hmac.compare_digest(user.secret.encode(), self._state.users[user.name].secret.encode())
         ]
+
+    def check_change(self, state: AccessState) -> None:
+        """Raise ChangeRefused for a state after which the broker could not sign its own requests, or nobody
+        could change users at its port."""
+        before, after = self._state.users, state.users
+        name = self._signs_as
+        if (
+            name is not None
+            and _is_administrator(before.get(name))
+            and not _is_administrator(after.get(name))
+        ):
+            raise ChangeRefused(
+                f"the broker signs its own requests as {name} (innerClientAuthenticationCredentials): "
+                "it stays an enabled Super user"
+            )
+        if any(map(_is_administrator, before.values())) and not any(map(_is_administrator, after.values())):
+            raise ChangeRefused("this is the last enabled Super user: make another one first")
 
     def replace(self, state: AccessState) -> None:
         """Take users and ACLs after a change. It acts on the next request."""
@@ -259,3 +278,7 @@ class AccessControl:
 def super_user(credentials: Credentials) -> User:
     """Return the Super user with the name and secret of credentials."""
     return User(credentials.access_key, credentials.secret_key, UserType.SUPER)
+
+
+def _is_administrator(user: User | None) -> bool:
+    return user is not None and user.is_super and not user.is_disabled

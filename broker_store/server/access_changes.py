@@ -11,6 +11,7 @@ from collections.abc import Callable
 from broker_store.access.control import AccessControl
 from broker_store.access.state import FILE_NAME, AccessState
 from broker_store.engine.store_protocol import Store
+from broker_store.errors import StoreError
 
 
 class AccessChanges:
@@ -21,14 +22,33 @@ class AccessChanges:
         self._lock = asyncio.Lock()
 
     async def make(self, change: Callable[[AccessState], AccessState]) -> None:
-        """Replace the state by `change(state)`, after its file was written. Raises what `change` raises, and
-        StoreError; then nothing is changed."""
+        """Replace the state by `change(state)`, after its file was written. Raises what `change` raises,
+        ChangeRefused and StoreError; then nothing is changed, but where the text of a StoreError says so."""
         async with self._lock:
-            state = change(self._control.state)
-            if state is not self._control.state:
-                await asyncio.to_thread(self._write, state)
-                self._control.replace(state)
+            old = self._control.state
+            state = change(old)
+            if state is old:
+                return
+            self._control.check_change(state)
+            await asyncio.to_thread(self._write, state)
+            self._control.replace(state)
+            if _secrets(old) - _secrets(state):
+                await self._write_backup(state)
+
+    async def _write_backup(self, state: AccessState) -> None:
+        """Write the file again: its .bak, which is what it was before, has a secret that was taken away."""
+        try:
+            await asyncio.to_thread(self._write, state)
+        except StoreError as error:
+            raise StoreError(
+                f"the change is made, but config/{FILE_NAME}.bak has the old password until the next change: "
+                f"{error}"
+            ) from error
 
     def _write(self, state: AccessState) -> None:
         """Write the file, in a thread: the text of the largest state takes some 100 ms."""
         self._store.write_config(FILE_NAME, state.text())
+
+
+def _secrets(state: AccessState) -> set[tuple[str, str]]:
+    return {(user.name, user.secret) for user in state.users.values()}

@@ -377,16 +377,15 @@ def access_control(settings: BrokerSettings, clock: Callable[[], int]) -> Access
     """Return access control with the users of the settings, None if it is off."""
     if not settings.authentication_enabled:
         return None
-    given = (
-        read_credentials(settings.init_authentication_user, "username", "password"),
-        inner_credentials(settings),
-    )
+    inner = inner_credentials(settings)
+    given = (read_credentials(settings.init_authentication_user, "username", "password"), inner)
     return AccessControl(
         authorizes=settings.authorization_enabled,
         cluster=settings.broker_cluster_name,
         open_to_all=_names(settings.authentication_whitelist),
         open_to_users=_names(settings.authorization_whitelist),
         first_users=[super_user(credentials) for credentials in given if credentials is not None],
+        signs_as=None if inner is None else inner.access_key,
         clock=clock,
     )
 

@@ -74,15 +74,19 @@ def test_credentials_of_a_call_are_read_as_by_apache(row):
     assert verdict == row["server"]
 
 
-def test_source_addresses_are_apaches():
-    wrong = []
+def test_source_addresses_are_apaches_but_those_of_other_blocks_than_are_written():
+    wrong, refused = [], set()
     for row in rows("ip.jsonl"):
+        if row["rule"] in ("1.2.3/8", "/24"):  # Java reads 1.2.0.3/8 and 127.0.0.1/24
+            refused.add((row["rule"], is_address_rule(row["rule"])))
+            continue
         is_valid = is_address_rule(row["rule"])
         # A rule that is not valid is refused when it is written, so what it would match does not matter.
         is_match = matches(row["rule"], row["ip"]) if is_valid else row["in"]
         if (is_valid, is_match) != (row["valid"], row["in"]):
             wrong.append(row)
     assert wrong == []
+    assert refused == {("1.2.3/8", False), ("/24", False)}
 
 
 def _decision(row: dict) -> tuple[str, str | None]:

@@ -346,6 +346,67 @@ async def test_a_change_that_cannot_be_written_is_not_made(monkeypatch):
     assert answer.code == 1 and not harness.parts.access.state.users["ann"].is_disabled
 
 
+@pytest.mark.parametrize("change", ["delete", "password"])
+async def test_a_secret_that_was_taken_away_is_not_in_the_backup_of_the_file(change, monkeypatch):
+    harness = await with_ann()
+    texts = []
+    monkeypatch.setattr(harness.store, "write_config", lambda name, data: texts.append(data.decode()))
+    await ask(
+        harness,
+        R.AUTH_CREATE_ACL,
+        ROOT,
+        {"policies": [{"entries": [allow("Topic:T", "Pub")]}]},
+        subject="User:ann",
+    )
+    assert len(texts) == 1
+    if change == "delete":
+        await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")
+    else:
+        await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"password": "another-secret"}, username="ann")
+    assert len(texts) == 3 and texts[1] == texts[2]  # the one before the last is the .bak
+    assert ANN.secret_key not in texts[1]
+
+
+async def test_a_change_of_which_the_backup_cannot_be_written_is_made_and_says_so(monkeypatch, caplog):
+    harness = await with_ann()
+    written = []
+
+    def fail(name: str, data: bytes) -> None:
+        written.append(name)
+        if len(written) == 2:
+            raise StoreError("no room")
+
+    monkeypatch.setattr(harness.store, "write_config", fail)
+    answer = await ask(harness, R.AUTH_DELETE_USER, ROOT, username="ann")
+    assert answer.code == 1 and "the change is made, but config/access.json.bak has" in caplog.text
+    assert "ann" not in harness.parts.access.state.users
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (R.AUTH_DELETE_USER, b""),
+        (R.AUTH_UPDATE_USER, {"userStatus": "disable"}),
+        (R.AUTH_UPDATE_USER, {"userType": "Normal"}),
+    ],
+)
+async def test_the_last_super_user_and_the_one_of_the_broker_stay(code, body):
+    harness = Harness(**ON)
+    answer = await ask(harness, code, ROOT, body, username="root")
+    assert (answer.code, answer.remark) == (
+        NO_PERMISSION,
+        "this is the last enabled Super user: make another one first",
+    )
+    inner = '{"accessKey": "inner", "secretKey": "the-secret-of-inner-1"}'
+    harness = Harness(**ON, inner_client_authentication_credentials=inner)
+    answer = await ask(harness, code, ROOT, body, username="inner")
+    assert answer.code == NO_PERMISSION and answer.remark.startswith(
+        "the broker signs its own requests as inner"
+    )
+    assert not harness.parts.access.state.users["inner"].is_disabled
+    assert (await ask(harness, code, ROOT, body, username="root")).code == 0  # inner is left
+
+
 async def test_the_text_of_the_file_is_not_made_on_the_loop(monkeypatch):
     harness = await with_ann()
     made_in, text = [], AccessState.text
