@@ -315,6 +315,15 @@ def test_the_name_server_has_settings_of_its_own():
         load_name_server_settings(None, {"flushDiskType": "SYNC_FLUSH"})
 
 
+@pytest.mark.parametrize(
+    ("text", "where"), [(b"a=1\nb=\x1b[31m", "line 2 has the byte 27"), (b"\x7fELF\0", "line 1 has")]
+)
+def test_a_file_that_is_no_text_is_refused_by_its_first_byte_that_is_none(text, where, tmp_path):
+    (tmp_path / "broker.conf").write_bytes(text)
+    with pytest.raises(ConfigError, match=where):
+        read_properties(tmp_path / "broker.conf")
+
+
 def test_the_properties_format_is_javas(tmp_path):
     text = (
         "# c\n! c\n\na=1\n b : 2 \nc 3\nd\\=x=4\nlong=one, \\\n   "

@@ -105,7 +105,7 @@ class AccessControl:
         ]
 
     def check_change(self, state: AccessState) -> None:
-        """Raise ChangeRefused for a state after which the broker could not sign its own requests, or nobody
+        """Raise ChangeRefused for a state after which the broker could not sign its own requests, or no user
         could change users at its port."""
         before, after = self._state.users, state.users
         name = self._signs_as

@@ -7,13 +7,19 @@ from pathlib import Path
 
 from broker_store.errors import ConfigError
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read a file in Java's properties format. Raises ConfigError when it cannot be read."""
+    """Read a file in Java's properties format. Raises ConfigError when it cannot be read or is no text."""
     try:
-        return parse_properties(Path(path).read_bytes().decode("latin-1"))
+        text = Path(path).read_bytes().decode("latin-1")
     except OSError as error:
         raise ConfigError("configFile", path, f"cannot be read: {error.strerror}") from None
+    if found := _CONTROL.search(text):
+        number = text.count("\n", 0, found.start()) + 1
+        raise ConfigError("configFile", path, f"line {number} has the byte {ord(found[0])}: it is no text")
+    return parse_properties(text)
 
 
 def parse_properties(text: str) -> dict[str, str]:

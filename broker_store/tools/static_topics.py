@@ -5,7 +5,7 @@ A queue is moved in steps, so that its offsets only grow:
 
     1  the next leader gets the row with the new part; it takes sends, without logical offsets
     2  the old leader gets the row, and takes no more sends: its end is final
-    3  the new part begins at a multiple of 10,000 behind that end
+    3  the new part begins at a multiple of 10,000 after that end
     4  the next leader gets the decided row, and gives the messages to consumers
 
 A command that ended between these steps is run again: it reads from the brokers which moves are not decided.
@@ -173,7 +173,7 @@ class StaticTopic:
             found = ends.get(MessageQueue(self.name, old.broker, old.queue_id))
             if found is None or found.max_offset < old.start_offset:
                 raise PeerError(
-                    f"queue {number} moves from queue {old.queue_id} of broker {old.broker}, which tells no "
+                    f"queue {number} moves from queue {old.queue_id} of broker {old.broker}, which shows no "
                     f"end of it: {found}"
                 )
             begin = next_block(old.logical(found.max_offset))
@@ -290,8 +290,8 @@ async def update_static_topic(servers: Servers, options: Options) -> AsyncIterat
     missing = topic.missing()
     if missing and not options.yes("forceReplace"):
         raise NotFoundError(
-            f"{_without_leader(topic)} If the topic was being created, --forceReplace true makes the queue "
-            "anew, from offset 0."
+            f"{_without_leader(topic)} If the topic was being created, --forceReplace true makes it "
+            "again, from offset 0."
         )
     decided = await topic.decide()
     if total == topic.total_queues and topic.is_settled and not missing and not decided:

@@ -117,12 +117,15 @@ def tls_findings(exposure: Exposure, certificate: Certificate | None, now_ms: in
     is_web_open = exposure.web_bind is not None and not is_loopback(exposure.web_bind)
     if is_open and exposure.tls_mode == DISABLED:
         yield _warning(
-            "tls.disabled", "messages cross the network in clear", "set tls.server.mode to enforcing"
+            "tls.disabled",
+            "messages cross the network in clear, and who hears a signed request can send it again",
+            "set tls.server.mode to enforcing",
         )
     elif is_open and exposure.tls_mode != ENFORCING:
         yield _warning(
             "tls.permissive",
-            "messages of clients without TLS cross the network in clear",
+            "messages of clients without TLS cross the network in clear, and who hears a signed request of "
+            "theirs can send it again",
             "set tls.server.mode to enforcing when all clients have TLS",
         )
     if is_web_open and exposure.tls_mode != ENFORCING and not exposure.has_tls_proxy:

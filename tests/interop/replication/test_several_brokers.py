@@ -142,7 +142,11 @@ def test_java_sends_to_the_others_while_a_broker_is_dead(avoids, cluster, java):
         cluster.b.start()
         count = len(running.seen())
         running.until(lambda lines: any(line.get("broker") == "b" for line in lines[count:]))
-        sent = acknowledged([line for line in running.finish() if "ready" not in line])
+        lines = [line for line in running.finish() if "ready" not in line]
+        # A send that b had when it was killed: Java's client may wait for its answer until the timeout
+        failed = [line for line in lines if "error" in line]
+        assert len(failed) <= 1, failed[:3]
+        sent = acknowledged([line for line in lines if line not in failed])
         keys = {line["key"] for line in sent}
         consumer.until(lambda lines: keys <= {line.get("key") for line in lines})
     finally:

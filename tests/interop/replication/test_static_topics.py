@@ -128,7 +128,7 @@ def asked(cluster, broker, topic, code, **fields):
 
 @pytest.mark.parametrize(("way", "tools"), [("acba", "AAAA"), ("cabc", "oooo"), ("abab", "oAoA")])
 def test_queues_are_moved_and_a_group_goes_on_in_all_parts(way, tools, cluster, java):
-    """`a` and `b` are ours, `c` is Apache's. `tools` tells whose mqadmin makes each step: ours or Apache's."""
+    """`a` and `b` are ours, `c` is Apache's. `tools` says whose mqadmin makes each step: ours or Apache's."""
     topic, group = (f"{word}-{way}-{java.always['name']}" for word in ("Moved", "readers"))
     mqadmin(java, f"updateStaticTopic -t {topic} -qn {QUEUES} -b {way[0]}", by_ours=tools[0] == "o")
     sent = send(java, topic, "r0")
