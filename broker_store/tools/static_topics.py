@@ -88,12 +88,17 @@ class StaticTopic:
 
     @property
     def rows(self) -> dict[int, Row]:
-        """Return the newest row of each logical queue."""
-        newest: dict[int, Row] = {}
-        for part in self.parts.values():
+        """Return the newest row of each logical queue; of equal ones that of its leader, which alone removes
+        parts whose messages are deleted."""
+        newest: dict[int, tuple[tuple[int, bool, bool], Row]] = {}
+        for name, part in self.parts.items():
             for number, row in part.rows.items():
-                newest[number] = max(newest.get(number, ()), row, key=_age)
-        return dict(sorted(newest.items()))
+                if not row:
+                    continue
+                age = (row[-1].gen, row[-1].is_decided, row[-1].broker == name)
+                if number not in newest or age > newest[number][0]:
+                    newest[number] = age, row
+        return {number: row for number, (_, row) in sorted(newest.items())}
 
     def missing(self) -> list[int]:
         """Return the logical queues of which no broker has a row."""
@@ -192,10 +197,6 @@ class StaticTopic:
             fact = dict(zip(("queue", "brokerName", "queueId", "logicOffset"), shown, strict=True))
             lines.append(Line(layout.line(text, *shown), fact))
         return lines
-
-
-def _age(row: Row) -> tuple[int, bool]:
-    return (row[-1].gen, row[-1].is_decided) if row else (-1, False)
 
 
 def next_block(offset: int) -> int:

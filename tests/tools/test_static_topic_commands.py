@@ -221,6 +221,14 @@ def test_queues_are_shared_out_evenly_and_as_few_move_as_can_be(leaders, targets
     assert static_topics.moves(rows, list(targets)) == moved
 
 
+def test_a_part_that_the_leader_has_removed_does_not_come_back():
+    item = MappingItem(1, 0, "b", BLOCK)
+    parts = {name: static_topics.Part("h:1", None, 1, 1) for name in "abc"}
+    parts["a"].rows[0] = (MappingItem(0, 0, "a", 0), item)  # a led it before
+    parts["b"].rows[0] = (item,)
+    assert static_topics.StaticTopic(None, "T", parts, force=False).rows == {0: (item,)}
+
+
 async def test_a_queue_of_too_many_parts_is_not_moved(brokers):
     await made(brokers, "1")
     part = static_topics.Part("h:1", None, 1, 1)
