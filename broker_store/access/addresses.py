@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 
 MAX_ADDRESS_CHARACTERS = 64
+_BITS_BEFORE_MAPPED = 96  # of ::ffff:1.2.3.4
 
 
 def is_address_rule(text: str) -> bool:
@@ -16,7 +17,7 @@ def is_address_rule(text: str) -> bool:
     if len(text) > MAX_ADDRESS_CHARACTERS:
         return False
     if "/" in text:
-        return _block(text) is not None
+        return _block(text) is not None and not _is_around_mapped(text)
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -25,11 +26,22 @@ def is_address_rule(text: str) -> bool:
 
 
 def one_spelling(rule: str) -> str:
-    """Return an address rule as addresses of clients are spelled; a block as it is, it compares numbers."""
-    if "/" in rule:
-        return rule
-    address = ipaddress.ip_address(rule)
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    """Return an address rule as addresses of clients are spelled. A block is kept, since it compares numbers,
+    but one of IPv4 addresses in IPv6 becomes one of IPv4."""
+    text, slash, bits = rule.partition("/")
+    address = ipaddress.ip_address(text)
+    mapped = getattr(address, "ipv4_mapped", None)
+    if not slash:
+        return str(mapped or address)
+    return rule if mapped is None else f"{mapped}/{int(bits) - _BITS_BEFORE_MAPPED}"
+
+
+def _is_around_mapped(block: str) -> bool:
+    """Return whether a block begins at an IPv4 address in IPv6 and has others too: no IPv4 client would be in
+    most of them."""
+    text, _, bits = block.partition("/")
+    mapped = getattr(ipaddress.ip_address(text), "ipv4_mapped", None)
+    return mapped is not None and int(bits) < _BITS_BEFORE_MAPPED
 
 
 def matches(rule: str, address: str) -> bool:

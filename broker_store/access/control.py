@@ -45,11 +45,11 @@ class AccessControl:
         open_to_all: Iterable[str] = (),
         open_to_users: Iterable[str] = (),
         first_users: Iterable[User] = (),
-        signs_as: str | None = None,
+        signs_as: Credentials | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ):
         """`open_to_all` are the codes and gRPC messages that need no signature, `open_to_users` those that
-        need no right. `signs_as` is the user whose name is in the broker's own requests."""
+        need no right. `signs_as` are the credentials of the broker's own requests."""
         self.authorizes, self.cluster = authorizes, cluster
         self._open_to_all, self._open_to_users = frozenset(open_to_all), frozenset(open_to_users)
         self._clock = clock
@@ -108,15 +108,11 @@ class AccessControl:
         """Raise ChangeRefused for a state after which the broker could not sign its own requests, or no user
         could change users at its port."""
         before, after = self._state.users, state.users
-        name = self._signs_as
-        if (
-            name is not None
-            and _is_administrator(before.get(name))
-            and not _is_administrator(after.get(name))
-        ):
+        inner = self._signs_as
+        if inner is not None and _can_sign(before, inner) and not _can_sign(after, inner):
             raise ChangeRefused(
-                f"the broker signs its own requests as {name} (innerClientAuthenticationCredentials): "
-                "it stays an enabled Super user"
+                f"the broker signs its own requests as {inner.access_key}, which stays an enabled Super user "
+                "with its password: innerClientAuthenticationCredentials can name another user"
             )
         if any(map(_is_administrator, before.values())) and not any(map(_is_administrator, after.values())):
             raise ChangeRefused("this is the last enabled Super user: make another one first")
@@ -278,6 +274,13 @@ class AccessControl:
 def super_user(credentials: Credentials) -> User:
     """Return the Super user with the name and secret of credentials."""
     return User(credentials.access_key, credentials.secret_key, UserType.SUPER)
+
+
+def _can_sign(users: Mapping[str, User], inner: Credentials) -> bool:
+    user = users.get(inner.access_key)
+    if user is None or not _is_administrator(user):
+        return False
+    return hmac.compare_digest(user.secret.encode(), inner.secret_key.encode())
 
 
 def _is_administrator(user: User | None) -> bool:

@@ -131,8 +131,8 @@ def _advice(path: Path, read: Callable[[str], object]) -> str:
 def not_taken(path: Path) -> str:
     """Return what to do about a bad file whose sound .bak is not taken by a start."""
     return (
-        f"{path.name}{BACKUP} is sound, but older by one change, which it would undo. If that is right, copy "
-        f"it to {path}; else put another sound copy there"
+        f"{path.name}{BACKUP} is sound, but may be older by a change, which it would undo. If that is right, "
+        f"copy it to {path}; else put another sound copy there"
     )
 
 

@@ -385,7 +385,7 @@ def access_control(settings: BrokerSettings, clock: Callable[[], int]) -> Access
         open_to_all=_names(settings.authentication_whitelist),
         open_to_users=_names(settings.authorization_whitelist),
         first_users=[super_user(credentials) for credentials in given if credentials is not None],
-        signs_as=None if inner is None else inner.access_key,
+        signs_as=inner,
         clock=clock,
     )
 

@@ -161,11 +161,15 @@ async def copy_users(servers: Servers, options: Options) -> AsyncIterator[Line]:
 
 def _rights(options: Options) -> bytes:
     """Return the body of a request about rights."""
+    sources = _list(options.get("sourceIp") or "")
+    if options.get("sourceIp") is not None and not sources:
+        # The rule would be for all addresses
+        raise MisuseError("--sourceIp: expected addresses, joined by commas")
     entries = [
         {
             "resource": resource,
             "actions": _list(options.text("actions")),
-            "sourceIps": _list(options.get("sourceIp") or "") or None,
+            "sourceIps": sources or None,
             "decision": options.text("decision"),
         }
         for resource in _list(options.text("resources"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,10 +68,9 @@ class Options:
         value = self._given.get(name)
         if value is None:
             return default
-        try:
-            return int(value)
-        except ValueError:
-            raise MisuseError(f"--{name} {value:.60}: expected a whole number") from None
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value):
+            raise MisuseError(f"--{name} {value:.60}: expected a whole number")
+        return int(value)
 
     def yes(self, name: str, default: bool = False) -> bool:
         """Return whether an option has the value `true`, as Java's parseBoolean."""

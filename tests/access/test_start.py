@@ -61,7 +61,7 @@ async def test_a_bad_file_stops_the_start_also_with_a_sound_copy(tmp_path):
         process = process_of(root)
         with pytest.raises(DamagedStoreError, match="access.json") as raised:
             await process.start()
-        assert "older by one change" in raised.value.advice and SECRET not in str(raised.value)
+        assert "older by a change" in raised.value.advice and SECRET not in str(raised.value)
         assert not process.ports
         findings = StoreCheck(root, config_readers=READERS).run().findings
         assert [found.severity for found in findings if found.file == str(file)] == [ERROR]

@@ -191,8 +191,20 @@ def test_an_unknown_type_is_refused():
 
 @pytest.mark.parametrize(
     ("given", "address"),
-    [("2001:DB8:0::1", "2001:db8::1"), ("::ffff:1.2.3.4", "1.2.3.4"), ("10.0.0.0/8", "10.0.0.0/8")],
+    [
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("::ffff:1.2.3.4", "1.2.3.4"),
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("2001:DB8::/32", "2001:DB8::/32"),
+    ],
 )
 def test_an_address_has_the_spelling_of_those_of_clients(given, address):
     (policy,) = read_policies([{"entries": [ENTRY | {"sourceIps": [given]}]}], is_strict=True)
     assert policy.rules[0].sources == (address,)
+
+
+@pytest.mark.parametrize("block", ["::ffff:10.0.0.0/95", "::ffff:0:0/80"])
+def test_a_block_around_the_ipv4_addresses_in_ipv6_is_refused(block):
+    with pytest.raises(policies.PolicyError, match="The source ip is invalid"):
+        read_policies([{"entries": [ENTRY | {"sourceIps": [block]}]}], is_strict=True)

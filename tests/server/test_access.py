@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -405,6 +406,21 @@ async def test_the_last_super_user_and_the_one_of_the_broker_stay(code, body):
     )
     assert not harness.parts.access.state.users["inner"].is_disabled
     assert (await ask(harness, code, ROOT, body, username="root")).code == 0  # inner is left
+
+
+async def test_the_password_that_the_broker_signs_with_stays_and_a_wrong_one_can_be_mended():
+    inner = Credentials("inner", "the-secret-of-inner-1")
+    setting = json.dumps({"accessKey": inner.access_key, "secretKey": inner.secret_key})
+    harness = Harness(**ON, inner_client_authentication_credentials=setting)
+    other = {"password": "another-secret"}
+    refused = await ask(harness, R.AUTH_UPDATE_USER, ROOT, other, username="inner")
+    assert refused.code == NO_PERMISSION and "stays an enabled Super user with its password" in refused.remark
+    assert (
+        await ask(harness, R.AUTH_UPDATE_USER, ROOT, {"password": inner.secret_key}, username="inner")
+    ).code == 0
+    users = harness.parts.access.state.users
+    harness.parts.access.replace(AccessState({**users, "inner": replace(users["inner"], secret="of a file")}))
+    assert (await ask(harness, R.AUTH_UPDATE_USER, ROOT, other, username="inner")).code == 0
 
 
 async def test_the_text_of_the_file_is_not_made_on_the_loop(monkeypatch):

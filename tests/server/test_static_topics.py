@@ -353,3 +353,12 @@ async def test_what_a_group_has_not_read_is_minus_one_in_its_progress():
     await put(harness, CROSSED)
     answer = await harness.ask(R.GET_CONSUME_STATS, consumerGroup="CG", topic="Static")
     assert {row.consumer_offset for row in decode_consume_stats(answer.body).values()} == {-1}
+
+
+async def test_a_static_topic_keeps_the_queues_that_its_mapping_names():
+    harness = Harness()
+    await put(harness, {0: [item("broker-a", 3, 0)]}, queues=4, total=1)
+    fewer = await harness.ask(R.UPDATE_AND_CREATE_TOPIC, **fields(3))
+    assert fewer.code != 0 and "at least 4, those of the static topic" in fewer.remark
+    assert harness.parts.topics.get("Static").queues == 4
+    assert (await harness.ask(R.UPDATE_AND_CREATE_TOPIC, **fields(4, perm="4"))).code == 0

@@ -74,6 +74,15 @@ async def test_a_server_that_is_not_there_is_named():
         (["updateTopic", "-t", "T"], "one of the arguments -b/--brokerAddr -c/--clusterName is required"),
         (["updateTopic", "-t", "T", "-b", "h:1", "-c", "C"], "not allowed with argument"),
         (["updateTopic", "-t", "T", "-b", "h:1", "-r", "x"], "--readQueueNums x: expected a whole number"),
+        (
+            ["updateTopic", "-t", "T", "-b", "h:1", "-r", "1_0"],
+            "--readQueueNums 1_0: expected a whole number",
+        ),
+        (["updateTopic", "-t", "T", "-b", "h:1", "-r", "\uff14"], "expected a whole number"),
+        (
+            ["createAcl", "-b", "h:1", "-s", "User:a", "-r", "Topic:T", "-a", "Pub", "-d", "Deny", "-i", ","],
+            "--sourceIp: expected addresses",
+        ),
         (["updateTopic", "-t", "T", "-b", "h:1", "-a", "k=v"], "expected +key=value or -key"),
         (["updateSubGroup", "-g", "G", "-b", "h:1", "-p", "{"], "--groupRetryPolicy {"),
         (

@@ -236,6 +236,7 @@ def answer_of(
     user, demand = _known(control.state, name), demand_of(resource, action)
     if address is not None:
         _check_address(address)
+        address = one_spelling(address)
     is_allowed, why, rule = _decided(control, user, demand, address)
     return AccessAnswer(
         user=name,
