@@ -37,3 +37,17 @@ class Exposure:
     ha_slaves: str = ""  # haSlaveAddresses, which get the whole log
     # Files of the settings that have a password or a key, wherever they are
     secret_files: list[str] = field(default_factory=list)
+
+    @property
+    def unsigned(self) -> list[str]:
+        """Return the codes and gRPC messages that every client may send without a signature, although others
+        are refused. A right needs a name, so without one only what needs neither passes."""
+        open_to_all = _names(self.authentication_whitelist)
+        if not self.authorizes:
+            return open_to_all
+        open_to_users = _names(self.authorization_whitelist)
+        return [name for name in open_to_all if name in open_to_users]
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]

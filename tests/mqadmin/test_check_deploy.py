@@ -107,6 +107,11 @@ def test_a_safe_deployment_has_only_a_note():
         ({"name_server_changers": "0.0.0.0/1"}, "addresses.nameServerChangeAddresses", "error"),
         ({"authentication_whitelist": "105"}, "access.authenticationWhitelist", "warning"),
         ({"authorization_whitelist": "105"}, "access.authorizationWhitelist", "warning"),
+        (
+            {"authentication_whitelist": "10, 105", "authorization_whitelist": "10"},
+            "access.unsigned",
+            "error",
+        ),
         ({"has_inner_credentials": False}, "access.no_inner_credentials", "note"),
         ({"percent_of_address": 100}, "limits.address", "note"),
         ({"web_hosts": "*"}, "web.any_host", "error"),
@@ -326,6 +331,19 @@ def test_the_text_has_each_finding_with_its_hint(tmp_path, monkeypatch, db):
     text = out.getvalue()
     assert "error    access.off: the broker listens on 0.0.0.0" in text and "\n         set authent" in text
     assert ".." not in text.replace("...", "")
+
+
+def test_requests_that_need_no_signature_are_listed_as_open_to_every_client():
+    run = gather.RunFile(broker="10.0.0.1:10911")
+    for both, authorizes, shown in ((("10, 105", "10"), True, "10"), (("10,105", ""), True, ""),
+                                    (("10,105", ""), False, "10, 105"), (("", "10"), True, "")):  # fmt: skip
+        exposure = dataclasses.replace(
+            SAFE, authentication_whitelist=both[0], authorization_whitelist=both[1], authorizes=authorizes
+        )
+        (served,) = {
+            port.served for port in gather.ports_of(exposure, run, USERS, PEOPLE) if port.name == "broker"
+        }
+        assert served.partition("; every client: requests ")[2] == shown
 
 
 def test_the_port_that_feeds_slaves_is_listed_with_who_gets_the_log():

@@ -104,6 +104,13 @@ def _of_users(exposure: Exposure, access: AccessUsers, is_open: bool) -> Iterato
         if listed:
             need = "signature" if key.startswith("authentication") else "right"
             yield _warning(f"access.{key}", f"{key} lets requests pass without a {need}: {listed}")
+    if exposure.unsigned:
+        yield _finding(
+            "error" if is_open else "warning",
+            "access.unsigned",
+            f"every client may send without a name: requests {', '.join(exposure.unsigned)}",
+            "take them out of authenticationWhitelist",
+        )
     if not exposure.has_inner_credentials:
         yield _note(
             "access.no_inner_credentials",

@@ -53,6 +53,8 @@ def ports_of(
         clients = f"clients that sign as one of {len(access.names):,} users" + (
             "; each user may do everything" if not exposure.authorizes else ""
         )
+        if exposure.unsigned:
+            clients += f"; every client: requests {', '.join(exposure.unsigned)}"
     changers = exposure.name_server_changers or ("all" if exposure.has_open_name_server else "no other")
     users = "unknown" if dashboard is None or dashboard.failure else f"{dashboard.active:,}"
     found = [
