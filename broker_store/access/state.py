@@ -188,7 +188,7 @@ def read_file(text: str) -> AccessState:
     """Return the state in the text of the file. Raises FormatError, whose text has nothing of the file but
     names of users."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
         raise FormatError("is not readable as JSON") from None
     users, acls = _list(value, "users"), _list(value, "acls")
@@ -225,6 +225,14 @@ def _read_acls(values: list[object], users: Mapping[str, User]) -> dict[str, Acl
     if entries > MAX_ALL_ENTRIES:
         raise FormatError(f"has {entries} entries of policies, of at most {MAX_ALL_ENTRIES}")
     return acls
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object. Raises FormatError if a name is in it twice: the first one would be left out."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise FormatError("has an object with the same name twice")
+    return found
 
 
 def _list(value: object, name: str) -> list[object]:

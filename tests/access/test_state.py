@@ -65,6 +65,8 @@ def damaged() -> list[str]:
         json.dumps(value | {"acls": value["acls"] * 2}),
         json.dumps(value | {"users": [None]}),
         json.dumps(value | {"acls": ["x"]}),
+        text.rstrip().removesuffix("}") + ', "users": []}',
+        text.rstrip().removesuffix("}") + ', "acls": []}',
     ]
     assert text not in changes
     return changes
