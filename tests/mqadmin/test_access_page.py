@@ -120,6 +120,12 @@ def test_no_page_and_no_answer_has_a_secret(admin, fake_cluster):
         ("user=billing&resource=Topic:%25RETRY%25g&action=Sub", True, "Default policy", "Group:*"),
         ("user=billing&resource=Topic:pay1&action=Pub", False, "ask again with an address", None),
         ("user=billing&resource=Topic:pay1&action=Pub&address=10.1.2.3", False, "Deny All", "Topic:pay*"),
+        (
+            "user=billing&resource=Topic:pay1&action=Pub&address=::ffff:10.1.2.3",
+            False,
+            "Deny All",
+            "Topic:pay*",
+        ),
         ("user=billing&resource=Topic:pay1&action=Pub&address=9.1.2.3", False, "no rule matches", None),
         ("user=root&resource=Topic:pay1&action=Pub", True, "Super user", None),
         ("user=old-importer&resource=Topic:pay1&action=Pub", False, "disable", None),
