@@ -28,20 +28,24 @@ def is_address_rule(text: str) -> bool:
 def one_spelling(rule: str) -> str:
     """Return an address rule as addresses of clients are spelled. A block is kept, since it compares numbers,
     but one of IPv4 addresses in IPv6 becomes one of IPv4."""
-    text, slash, bits = rule.partition("/")
-    address = ipaddress.ip_address(text)
-    mapped = getattr(address, "ipv4_mapped", None)
+    address, slash, bits = rule.partition("/")
+    mapped = _mapped(address)
     if not slash:
-        return str(mapped or address)
+        return str(mapped or ipaddress.ip_address(address))
     return rule if mapped is None else f"{mapped}/{int(bits) - _BITS_BEFORE_MAPPED}"
+
+
+def _mapped(address: str) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 one contains, None if there is none."""
+    found = ipaddress.ip_address(address)
+    return found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
 
 
 def _is_around_mapped(block: str) -> bool:
     """Return whether a block begins at an IPv4 address in IPv6 and has others too: no IPv4 client would be in
     most of them."""
-    text, _, bits = block.partition("/")
-    mapped = getattr(ipaddress.ip_address(text), "ipv4_mapped", None)
-    return mapped is not None and int(bits) < _BITS_BEFORE_MAPPED
+    address, _, bits = block.partition("/")
+    return _mapped(address) is not None and int(bits) < _BITS_BEFORE_MAPPED
 
 
 def matches(rule: str, address: str) -> bool:

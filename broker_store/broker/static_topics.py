@@ -60,6 +60,11 @@ class StaticTopics:
             for queue_id in mapping.queues_at(self._broker):
                 yield mapping.topic, queue_id
 
+    def least_queues(self, topic: str) -> int:
+        """Return the number of queues that a topic must have here, so that those of its mapping are there."""
+        mapping = self.table.get(topic)
+        return 0 if mapping is None else max(mapping.queues_at(self._broker), default=-1) + 1
+
     def to_json(self) -> dict[str, object]:
         """Return the table as the answers to 21 have it."""
         return {topic: mapping.to_json() for topic, mapping in self.table.items()}

@@ -104,9 +104,14 @@ def json_with(*names: str) -> Callable[[str], str | None]:
     return check
 
 
+def names_in(value: str) -> list[str]:
+    """Return the names of a list, joined by commas."""
+    return [name for part in value.split(",") if (name := part.strip())]
+
+
 def request_list(value: str) -> str | None:
     """Check a list of requests."""
-    for name in filter(None, (part.strip() for part in value.split(","))):
+    for name in names_in(value):
         if not re.fullmatch(r"-?[0-9]{1,6}|[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", name):
             return "expected request codes or names of gRPC messages, several joined by a comma"
     return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker_store.config.checks import names_in
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
@@ -42,12 +44,8 @@ class Exposure:
     def unsigned(self) -> list[str]:
         """Return the codes and gRPC messages that every client may send without a signature, although others
         are refused. A right needs a name, so without one only what needs neither passes."""
-        open_to_all = _names(self.authentication_whitelist)
+        open_to_all = names_in(self.authentication_whitelist)
         if not self.authorizes:
             return open_to_all
-        open_to_users = _names(self.authorization_whitelist)
+        open_to_users = names_in(self.authorization_whitelist)
         return [name for name in open_to_all if name in open_to_users]
-
-
-def _names(text: str) -> list[str]:
-    return [name for part in text.split(",") if (name := part.strip())]

@@ -32,7 +32,7 @@ class AccessChanges:
             self._control.check_change(state)
             await asyncio.to_thread(self._write, state)
             self._control.replace(state)
-            if _secrets(old) - _secrets(state):
+            if _lost_a_secret(old, state):
                 await self._write_backup(state)
 
     async def _write_backup(self, state: AccessState) -> None:
@@ -50,5 +50,8 @@ class AccessChanges:
         self._store.write_config(FILE_NAME, state.text())
 
 
-def _secrets(state: AccessState) -> set[tuple[str, str]]:
-    return {(user.name, user.secret) for user in state.users.values()}
+def _lost_a_secret(old: AccessState, new: AccessState) -> bool:
+    """Return whether a secret of the old state is not that of its user any more."""
+    return new.users is not old.users and any(
+        name not in new.users or new.users[name].secret != user.secret for name, user in old.users.items()
+    )

@@ -40,6 +40,7 @@ from broker_store.broker.timer import Timer
 from broker_store.broker.topics import Topics
 from broker_store.broker.transactions import Transactions
 from broker_store.config.broker import BrokerSettings
+from broker_store.config.checks import names_in
 from broker_store.config.live import LiveSettings
 from broker_store.config.load import properties_of
 from broker_store.config.store import StoreSettings
@@ -382,8 +383,8 @@ def access_control(settings: BrokerSettings, clock: Callable[[], int]) -> Access
     return AccessControl(
         authorizes=settings.authorization_enabled,
         cluster=settings.broker_cluster_name,
-        open_to_all=_names(settings.authentication_whitelist),
-        open_to_users=_names(settings.authorization_whitelist),
+        open_to_all=names_in(settings.authentication_whitelist),
+        open_to_users=names_in(settings.authorization_whitelist),
         first_users=[super_user(credentials) for credentials in given if credentials is not None],
         signs_as=inner,
         clock=clock,
@@ -393,10 +394,6 @@ def access_control(settings: BrokerSettings, clock: Callable[[], int]) -> Access
 def inner_credentials(settings: BrokerSettings) -> Credentials | None:
     """Return the credentials with which the broker signs its own requests, None without any."""
     return read_credentials(settings.inner_client_authentication_credentials)
-
-
-def _names(text: str) -> list[str]:
-    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def _packed_host(host: str) -> bytes:

@@ -137,7 +137,7 @@ async def list_users(servers: Servers, options: Options) -> AsyncIterator[Line]:
 )
 async def copy_users(servers: Servers, options: Options) -> AsyncIterator[Line]:
     source, target = options.text("fromBroker"), options.text("toBroker")
-    names = [name.strip() for name in (options.get("usernames") or "").split(",") if name.strip()]
+    names = options.words("usernames")
     if not names:
         found = _value((await servers.ask(source, RequestCode.AUTH_LIST_USER)).body) or []
         names = [str(each.get("username")) for each in found]
@@ -161,18 +161,18 @@ async def copy_users(servers: Servers, options: Options) -> AsyncIterator[Line]:
 
 def _rights(options: Options) -> bytes:
     """Return the body of a request about rights."""
-    sources = _list(options.get("sourceIp") or "")
+    sources = options.words("sourceIp")
     if options.get("sourceIp") is not None and not sources:
         # The rule would be for all addresses
         raise MisuseError("--sourceIp: expected addresses, joined by commas")
     entries = [
         {
             "resource": resource,
-            "actions": _list(options.text("actions")),
+            "actions": options.words("actions"),
             "sourceIps": sources or None,
             "decision": options.text("decision"),
         }
-        for resource in _list(options.text("resources"))
+        for resource in options.words("resources")
     ]
     if not entries:
         raise MisuseError("--resources: expected Type:name, joined by commas")
@@ -182,10 +182,6 @@ def _rights(options: Options) -> bytes:
             "policies": [{"policyType": "Custom", "entries": entries}],
         }
     )
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 RIGHTS = (
@@ -218,7 +214,7 @@ def update_acl(servers: Servers, options: Options) -> AsyncIterator[Line]:
 )
 async def delete_acl(servers: Servers, options: Options) -> AsyncIterator[Line]:
     for address in await servers.chosen(options):
-        resources: list[str | None] = [*_list(options.get("resources") or "")]
+        resources: list[str | None] = [*options.words("resources")]
         for resource in resources or [None]:
             await servers.ask(
                 address, RequestCode.AUTH_DELETE_ACL, subject=options.text("subject"), resource=resource
@@ -281,7 +277,7 @@ async def list_acls(servers: Servers, options: Options) -> AsyncIterator[Line]:
 )
 async def copy_acls(servers: Servers, options: Options) -> AsyncIterator[Line]:
     source, target = options.text("fromBroker"), options.text("toBroker")
-    subjects = _list(options.get("subjects") or "")
+    subjects = options.words("subjects")
     if not subjects:
         found = _value((await servers.ask(source, RequestCode.AUTH_LIST_ACL)).body) or []
         subjects = [str(each.get("subject")) for each in found]

@@ -68,9 +68,13 @@ class Options:
         value = self._given.get(name)
         if value is None:
             return default
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value):
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()):
             raise MisuseError(f"--{name} {value:.60}: expected a whole number")
         return int(value)
+
+    def words(self, name: str) -> list[str]:
+        """Return the words of an option, which are joined by commas; none if it was not given."""
+        return [word for part in (self._given.get(name) or "").split(",") if (word := part.strip())]
 
     def yes(self, name: str, default: bool = False) -> bool:
         """Return whether an option has the value `true`, as Java's parseBoolean."""

@@ -233,11 +233,9 @@ async def _topic_and_targets(servers: Servers, options: Options) -> tuple[Static
         for name, broker in sorted(info.brokers.items())
         if MASTER_ID in broker.addresses
     }
-    if (names := options.get("brokers")) is not None:
-        targets = _words(names)
-    else:
-        clusters = _words(options.text("clusters"))
-        targets = [broker.broker_name for each in clusters for broker in await servers.brokers_of(each)]
+    targets = options.words("brokers")
+    for cluster in options.words("clusters"):
+        targets += [broker.broker_name for broker in await servers.brokers_of(cluster)]
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise MisuseError("no broker is named")
@@ -251,10 +249,6 @@ async def _topic_and_targets(servers: Servers, options: Options) -> tuple[Static
 
 def _without_leader(topic: StaticTopic) -> str:
     return f"no broker has queue {topic.missing()[0]}, of {topic.total_queues}: start the one that had it."
-
-
-def _words(text: str) -> list[str]:
-    return [word for each in text.split(",") if (word := each.strip())]
 
 
 async def _part(servers: Servers, topic: str, name: str, address: str) -> Part:

@@ -363,7 +363,7 @@ async def allocate(servers: Servers, options: Options) -> AsyncIterator[Line]:
         for number in range(each.read_queue_nums)
         if each.perm & PERM_READ
     ]
-    consumers = [each.strip() for each in options.text("ipList").split(",") if each.strip()]
+    consumers = options.words("ipList")
     if not consumers:
         raise MisuseError("--ipList: expected an address")
     share, more = divmod(len(queues), len(consumers))

@@ -334,16 +334,16 @@ def test_the_text_has_each_finding_with_its_hint(tmp_path, monkeypatch, db):
 
 
 def test_requests_that_need_no_signature_are_listed_as_open_to_every_client():
-    run = gather.RunFile(broker="10.0.0.1:10911")
+    run = gather.RunFile(broker="10.0.0.1:10911", grpc="10.0.0.1:8081")
+    message = "apache.rocketmq.v2.QueryRouteRequest"
     for both, authorizes, shown in ((("10, 105", "10"), True, "10"), (("10,105", ""), True, ""),
-                                    (("10,105", ""), False, "10, 105"), (("", "10"), True, "")):  # fmt: skip
+                                    ((f"10,{message},105", ""), False, "10, 105"), (("", "10"), True, "")):  # fmt: skip
         exposure = dataclasses.replace(
             SAFE, authentication_whitelist=both[0], authorization_whitelist=both[1], authorizes=authorizes
         )
-        (served,) = {
-            port.served for port in gather.ports_of(exposure, run, USERS, PEOPLE) if port.name == "broker"
-        }
-        assert served.partition("; every client: requests ")[2] == shown
+        served = {port.name: port.served for port in gather.ports_of(exposure, run, USERS, PEOPLE)}
+        assert served["broker"].partition("; every client: requests ")[2] == shown
+        assert served["gRPC"].endswith(f"; every client: requests {message}") == (not authorizes)
 
 
 def test_the_port_that_feeds_slaves_is_listed_with_who_gets_the_log():

@@ -506,6 +506,11 @@ async def test_topics_are_created_changed_and_deleted(cluster):
         facts.last_store_ms,
     ) == (4, 5, True, 0, None)
     await send_one(cluster, "payments", b"x")
+    static_topics = cluster._host.parts.static_topics
+    static_topics.put(TopicMapping("payments", 1, "broker-a", 1, {0: (MappingItem(0, 3, "broker-a", 0),)}))
+    with pytest.raises(Problem, match="has 4 queues here"):
+        cluster.topics.update("payments", read_queues=3, write_queues=3)
+    cluster.topics.update("payments", read_queues=4, write_queues=4)
     cluster.topics.delete("payments")
     with pytest.raises(NotFoundError):
         cluster.topics.detail("payments")

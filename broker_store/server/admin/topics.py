@@ -158,13 +158,9 @@ class TopicAdmin:
 
     def _check_topic(self, config: TopicConfig) -> None:
         check_config(self._parts, config)
-        mapping = self._parts.static_topics.get(config.name)
-        if mapping is not None:
-            needed = max(mapping.queues_at(self._parts.broker_name), default=-1) + 1
-            if config.queues < needed:
-                raise FieldError(
-                    "writeQueueNums", config.queues, f"at least {needed}, those of the static topic"
-                )
+        least = self._parts.static_topics.least_queues(config.name)
+        if config.queues < least:
+            raise FieldError("writeQueueNums", config.queues, f"at least {least}, those of the static topic")
 
     def all_topics(self, command: Command, channel: Channel) -> Answer:
         topics = self._parts.topics

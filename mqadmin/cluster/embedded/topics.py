@@ -182,6 +182,11 @@ class EmbeddedTopics(Topics):
         parts = self._host.parts
         message_type = changes.pop("message_type", None)
         config = replace(config_of(parts, name), **changes)
+        least = parts.static_topics.least_queues(name)
+        if config.queues < least:
+            raise Problem(
+                "invalid", f"the static topic {name} has {least} queues here, of at least {config.queues}"
+            )
         parts.topics.put(config if message_type is None else self._of_type(config, message_type))
 
     def _of_type(self, config: TopicConfig, message_type: str) -> TopicConfig:

@@ -118,6 +118,9 @@ def _of_users(exposure: Exposure, access: AccessUsers, is_open: bool) -> Iterato
         )
 
 
+_AGAIN = ", and who reads a signed request there can send it again"
+
+
 def tls_findings(exposure: Exposure, certificate: Certificate | None, now_ms: int) -> Iterator[Finding]:
     """Yield what crosses a network in clear, and what is wrong with the certificate."""
     is_open = exposure.has_broker and not is_loopback(exposure.bind)
@@ -125,14 +128,14 @@ def tls_findings(exposure: Exposure, certificate: Certificate | None, now_ms: in
     if is_open and exposure.tls_mode == DISABLED:
         yield _warning(
             "tls.disabled",
-            "messages cross the network in clear, and who hears a signed request can send it again",
+            f"messages cross the network in clear{_AGAIN if exposure.authenticates else ''}",
             "set tls.server.mode to enforcing",
         )
     elif is_open and exposure.tls_mode != ENFORCING:
         yield _warning(
             "tls.permissive",
-            "messages of clients without TLS cross the network in clear, and who hears a signed request of "
-            "theirs can send it again",
+            "messages of clients without TLS cross the network in clear"
+            f"{_AGAIN if exposure.authenticates else ''}",
             "set tls.server.mode to enforcing when all clients have TLS",
         )
     if is_web_open and exposure.tls_mode != ENFORCING and not exposure.has_tls_proxy:

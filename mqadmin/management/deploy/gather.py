@@ -53,14 +53,15 @@ def ports_of(
         clients = f"clients that sign as one of {len(access.names):,} users" + (
             "; each user may do everything" if not exposure.authorizes else ""
         )
-        if exposure.unsigned:
-            clients += f"; every client: requests {', '.join(exposure.unsigned)}"
+    unsigned = [] if access is None else exposure.unsigned
+    codes = [name for name in unsigned if name.lstrip("-").isdigit()]
+    messages = [name for name in unsigned if name not in codes]
     changers = exposure.name_server_changers or ("all" if exposure.has_open_name_server else "no other")
     users = "unknown" if dashboard is None or dashboard.failure else f"{dashboard.active:,}"
     found = [
-        ("broker", run.broker, by, clients),
-        ("fast port", _fast_port(run.broker), by, clients),
-        ("gRPC", run.grpc, by, clients),
+        ("broker", run.broker, by, clients + _also(codes)),
+        ("fast port", _fast_port(run.broker), by, clients + _also(codes)),
+        ("gRPC", run.grpc, by, clients + _also(messages)),
         ("HA port", _ha_port(exposure, run.broker), by, _slaves(exposure)),
         (
             "name server",
@@ -80,6 +81,11 @@ def ports_of(
         for name, address, reach, served in found
         if address is not None
     ]
+
+
+def _also(requests: list[str]) -> str:
+    """Return what is served to every client, after those that sign."""
+    return f"; every client: requests {', '.join(requests)}" if requests else ""
 
 
 def _fast_port(broker: str | None) -> str | None:
